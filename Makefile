@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check lock chaos clean
+
+demo: $(INSTALLED)
+	$(BIN)/scraper demo
+
+test: $(INSTALLED)
+	$(BIN)/pytest -q -n 2 -m "not chaos" --dist worksteal
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+chaos: $(INSTALLED)
+	$(BIN)/pytest -q -m chaos --timeout 3600 -s
+
+# Everything is installed from the lock, with hashes, into a virtual environment of the checkout.
+$(INSTALLED): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(INSTALLED)
+
+lock: $(INSTALLED)
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header -o requirements.lock
+
+clean:
+	rm -rf $(VENV) state dist build

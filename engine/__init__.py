@@ -1,0 +1,1 @@
+"""The durable workflow engine: store, runners, worker and site databases."""

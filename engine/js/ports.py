@@ -1,0 +1,88 @@
+"""What a script may reach, as the JS layer sees it; the composition root of the child supplies the real things.
+
+All calls are synchronous and happen on V8's thread inside a host call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from engine.model import JsonText, Record
+
+SqlValue: TypeAlias = int | float | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The answer of a query: column names, then one tuple a row."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[SqlValue, ...]]
+
+
+class DatabaseBusy(Exception):
+    """The site DB's lock could not be had in time, or a late write lost its snapshot: run the op again."""
+
+
+class SqlRefused(Exception):
+    """The statement failed or is not allowed; the message is for the script's author."""
+
+
+class AlreadyApplied(Exception):
+    """The inbox holds an outcome (or a fence) under this key: nothing of this transaction was kept."""
+
+
+class StaleClaim(Exception):
+    """The claim is older than the inbox's horizon: nothing of this transaction was kept."""
+
+
+class SiteSession(Protocol):
+    """One execution's single transaction on the site DB, begun lazily, committed with the inbox row."""
+
+    def query(self, sql: str, params: Sequence[SqlValue]) -> Rows: ...
+
+    def execute(self, sql: str, params: Sequence[SqlValue]) -> int:
+        """Run one or several statements; the number of affected rows of the last that changed any."""
+        ...
+
+    def last_insert_id(self) -> int | None: ...
+
+    def write_record(self, record: Record) -> None:
+        """Buffer an upsert into ``scraper_records``; applied at :meth:`commit`."""
+        ...
+
+    @property
+    def wrote(self) -> bool:
+        """Whether this execution changed the site DB or buffered records: only then is an inbox row needed."""
+        ...
+
+    def commit(self, outcome: bytes) -> None:
+        """Apply buffered records, insert the inbox row holding ``outcome``, commit.
+
+        Raises AlreadyApplied, StaleClaim, DatabaseBusy, SqlRefused; after any of them all is rolled back.
+        """
+        ...
+
+    def rollback(self) -> None: ...
+
+    def kill(self) -> None:
+        """Refuse every later call of this session and roll back (the script timed out or was canceled)."""
+        ...
+
+
+class EngineReads(Protocol):
+    """The read-only view of the engine DB."""
+
+    def dependency(self, workflow_id: str, op_id: str) -> JsonText | None:
+        """The result of an op as ``ctx.dep`` shows it (JSON text; artifacts carry ``sha256`` instead of a body)."""
+        ...
+
+    def blob(self, sha256: str) -> bytes:
+        """The bytes of an artifact. Raises KeyError."""
+        ...
+
+    def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
+        """A read of the tables scripts know (``ops``, ``results``, …). Raises SqlRefused for anything but a read."""
+        ...

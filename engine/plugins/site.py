@@ -1,0 +1,61 @@
+"""A site plugin as the engine sees it, after its manifest was read and found valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from engine.clock import SECOND, Micros
+from engine.model import QueuePolicy
+
+#: Op kinds that run a site's code against its site DB: where that is an SQLite file they stay on its home machine.
+HOMED_KINDS = frozenset({"js", "hook", "cycle"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsSettings:
+    """Limits of the site's scripts."""
+
+    timeout: Micros = 60 * SECOND
+    heap_mb: int = 256
+    isolation: Literal["fresh", "frozen"] = "fresh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """What the site wants of ``http/fetch``. None = the worker's setting."""
+
+    cookies: Literal["off", "workflow"] = "off"
+    user_agent: str | None = None
+    timeout: Micros | None = None
+    max_bytes: int | None = None
+    proxy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One site plugin. Roots are absolute paths, None where the manifest leaves the feature off."""
+
+    name: str
+    root: Path
+    manifest: Path
+    database_file: str
+    dialect: Literal["sqlite", "postgresql"] = "sqlite"
+    scripts_root: Path | None = None
+    verbs_root: Path | None = None
+    sql_migrations_root: Path | None = None
+    js_migrations_root: Path | None = None
+    help_root: Path | None = None
+    queue_policies: Mapping[str, QueuePolicy] = field(default_factory=dict)
+    default_policy: QueuePolicy | None = None
+    js: JsSettings = JsSettings()
+    http: HttpSettings = HttpSettings()
+    hook_dirs: tuple[str, ...] = ()
+    interpreters: Mapping[str, str] = field(default_factory=dict)
+    jobs_root: Path | None = None
+
+    def machine_for(self, kind: str, home: str) -> str:
+        """The machine that must run an op of ``kind``: the site DB's ``home`` or "" for any."""
+        return home if self.dialect == "sqlite" and kind in HOMED_KINDS else ""

@@ -1,0 +1,70 @@
+"""The protocol between the worker and the runners.
+
+A runner turns a leased op into a :class:`~engine.model.Result` or raises :class:`~engine.errors.OpError`
+(or :class:`Refund`). It never sees the store, never renews a lease and never writes engine state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.clock import Micros
+from engine.errors import OpError
+from engine.model import EMPTY_RESULT, JsonText, Lease, Op, Result
+from engine.plugins.site import Site
+
+
+class Refund(Exception):
+    """The op did not run to an end through no fault of its own: give it back with its attempt refunded."""
+
+    def __init__(self, reason: str, pause: Micros = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.pause = pause
+
+
+class RunFailed(Exception):
+    """An op failed after it had logged or stored something: the error together with that evidence."""
+
+    def __init__(self, error: OpError, evidence: Result = EMPTY_RESULT) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.evidence = evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Everything a runner may know and do about one claim."""
+
+    op: Op
+    lease: Lease
+    site: Site
+    engine_uuid: str
+    #: Generations of this op whose inbox keys must be closed before anything runs.
+    fence: tuple[int, ...] = ()
+    #: Call once when the op really begins: until then a lost claim counts as nothing.
+    started: Callable[[], None]
+    #: Validate a result against the engine DB and make what it needs durable (blobs, explicit op ids), before the
+    #: site DB commits. Raises OpError (the op fails) or LeaseLost.
+    prepare: Callable[[Result], Awaitable[None]]
+    #: The workflow's cookie jar, None where there is none yet.
+    cookies: Callable[[], Awaitable[JsonText | None]]
+
+
+class Runner(Protocol):
+    """Executes ops of one kind. Cancellation of the task means: lease lost, op canceled or worker stopping."""
+
+    async def run(self, ctx: RunContext) -> Result:
+        """Execute the op. Raises OpError, RunFailed or Refund."""
+        ...
+
+    async def resolve(self, ctx: RunContext) -> Result | None:
+        """The outcome an earlier claim left in the inbox; else close the inbox key and return None.
+
+        For ops that end without running (canceled, too many lost leases). Kinds without site writes return None.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
