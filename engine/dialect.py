@@ -1,0 +1,226 @@
+"""What differs between SQLite and PostgreSQL: the only module that asks which database it talks to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from engine.clock import SECOND, Clock, SystemClock
+from engine.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
+from engine.filelock import FileLock, LockTimeout
+
+LOCK_SECONDS = 30.0
+BUSY_MILLISECONDS = 10_000
+
+_GONE = ("08", "57P", "53", "55P03", "40001", "40P01")
+
+
+def database_url(target: str | Path) -> URL:
+    """``target`` as a URL: a path means SQLite. Raises ConfigError."""
+    target = str(target)
+    if "://" not in target:
+        return URL.create("sqlite", database=str(Path(target).expanduser().absolute()))
+    try:
+        url = make_url(target)
+    except ArgumentError as error:
+        raise ConfigError(f'"{target}" is neither a path nor a database URL') from error
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite" and url.database:
+        return URL.create("sqlite", database=str(Path(url.database).absolute()))
+    raise ConfigError(f'"{target}": use a path, sqlite:///PATH or postgresql+psycopg://…')
+
+
+def shown(url: URL) -> str:
+    """``url`` for people: a plain path for SQLite, passwords hidden."""
+    return str(url.database) if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
+
+
+class Database:
+    """An engine with this project's rules for transactions.
+
+    SQLite: WAL, ``synchronous=FULL``; write transactions begin IMMEDIATE under the file lock, reads are deferred.
+    PostgreSQL: READ COMMITTED write transactions, reads on an autocommitting connection.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.is_sqlite = url.get_backend_name() == "sqlite"
+        self.path = Path(str(url.database)) if self.is_sqlite else None
+        self.engine = _sqlite_engine(url) if self.is_sqlite else _postgresql_engine(url)
+        self._locks = threading.local()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One write transaction: committed at the end of the block, rolled back on any exception.
+
+        Raises DatabaseUnavailable where the database is locked, full or gone.
+        """
+        with _translated(self.url), self._write_lock(), self.engine.connect() as connection, connection.begin():
+            if self.is_sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent snapshot for reading."""
+        with _translated(self.url), self.engine.connect() as connection, connection.begin():
+            if self.is_sqlite:
+                connection.exec_driver_sql("BEGIN")
+            yield connection
+
+    def exists(self) -> bool:
+        """Whether there is anything at the URL (a PostgreSQL database is taken to exist)."""
+        return self.path is None or self.path.exists()
+
+    def clock(self) -> Clock:
+        """The clock of this database: local for SQLite, local plus the measured offset for PostgreSQL."""
+        local = SystemClock()
+        if self.is_sqlite:
+            return local
+        with self.read() as connection:
+            before = local.now()
+            server = connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+            after = local.now()
+        return SystemClock(int(float(server) * SECOND) - (before + after) // 2)
+
+    def close(self) -> None:
+        """Close all connections; on SQLite under the file lock, since the last one checkpoints."""
+        with contextlib.suppress(DatabaseUnavailable), self._write_lock():
+            self.engine.dispose()
+        lock = getattr(self._locks, "lock", None)
+        if lock is not None:
+            lock.close()
+
+    @contextlib.contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        lock: FileLock | None = getattr(self._locks, "lock", None)
+        if lock is None:
+            lock = self._locks.lock = FileLock(self.path)
+        try:
+            lock.acquire(LOCK_SECONDS)
+        except LockTimeout as error:
+            raise DatabaseUnavailable(str(error)) from error
+        except OSError as error:
+            raise DatabaseUnavailable(f"{lock.path}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(
+        url, poolclass=QueuePool, pool_size=8, max_overflow=8, connect_args={"timeout": BUSY_MILLISECONDS / 1000}
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = OFF")
+        cursor.execute("PRAGMA temp_store = MEMORY")
+        cursor.execute("PRAGMA cache_size = -32000")
+        cursor.close()
+
+    return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    try:
+        return create_engine(
+            url,
+            pool_size=4,
+            max_overflow=8,
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
+            connect_args={"connect_timeout": 10, "options": "-c synchronous_commit=on"},
+        )
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise ConfigError('PostgreSQL needs the extra: pip install "scraper[postgres]"') from error
+
+
+@contextlib.contextmanager
+def _translated(url: URL) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        raise translate(error, url) from error
+
+
+def translate(error: DBAPIError, url: URL) -> Exception:
+    """A driver's error as one of ours where it is about the database itself, else ``error``."""
+    original = error.orig
+    name = shown(url)
+    state = getattr(original, "sqlstate", None)
+    if state is not None or getattr(original, "pgconn", None) is not None or "psycopg" in type(original).__module__:
+        if error.connection_invalidated or state is None or state.startswith(_GONE):
+            return DatabaseUnavailable(f"{name}: {_first_line(original)}")
+        if state.startswith(("28", "3D000")):
+            return DatabaseRefused(f"{name}: {_first_line(original)}")
+        return error
+    code = getattr(original, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")):
+        return DatabaseUnavailable(f"{name}: {_first_line(original)}")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return DatabaseRefused(f"{name}: {_first_line(original)}")
+    return error
+
+
+def insert_or_ignore(connection: Connection, table: Table) -> Any:
+    """An INSERT that leaves rows alone whose key is taken."""
+    dialect_insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    return dialect_insert(table).on_conflict_do_nothing()
+
+
+def _first_line(error: BaseException | None) -> str:
+    return re.split(r"[\r\n]", str(error), maxsplit=1)[0]
+
+
+def is_unique_violation(error: DBAPIError) -> bool:
+    """Whether a unique or primary key refused the row."""
+    original = error.orig
+    return getattr(original, "sqlstate", None) == "23505" or getattr(original, "sqlite_errorname", "") in (
+        "SQLITE_CONSTRAINT_UNIQUE",
+        "SQLITE_CONSTRAINT_PRIMARYKEY",
+    )
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a SQLite file that cannot be written, before anything is tried. Raises DatabaseRefused."""
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseRefused(f"{folder}: {error.strerror}") from error
+    if path.is_dir():
+        raise DatabaseRefused(f"{path} is a directory, not a database file")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise DatabaseRefused(f"{path} is read-only")
+    if not os.access(folder, os.W_OK):
+        raise DatabaseRefused(f"{folder} is not writable")
+
+
+def qmark_to_format(sql: str) -> str:
+    """``?`` placeholders as psycopg's ``%s``; quoted text and comments stay as they are, ``%`` is doubled."""
+    parts = re.split(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/)", sql, flags=re.DOTALL)
+    return "".join(
+        part.replace("%", "%%") if index % 2 else part.replace("%", "%%").replace("?", "%s")
+        for index, part in enumerate(parts)
+    )

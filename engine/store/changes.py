@@ -1,0 +1,94 @@
+"""Noticing that another process changed the engine DB."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from engine.dialect import Database, translate
+
+_POLL_SECONDS = 0.01
+_CHANNEL = "scraper_ready"
+
+
+class ChangeSource(Protocol):
+    """A connection that listens."""
+
+    def wait(self, seconds: float) -> bool:
+        """Block until somebody committed something of interest, or ``seconds``. Raises DatabaseUnavailable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def listen(database: Database) -> ChangeSource:
+    """A source for one thread."""
+    return _DataVersion(database) if database.is_sqlite else _Notifications(database)
+
+
+def announce(connection: Connection, database: Database) -> None:
+    """Tell listeners, when this transaction commits, that ops became ready. SQLite's listeners see every commit."""
+    if not database.is_sqlite:
+        connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": _CHANNEL})
+
+
+class _DataVersion:
+    """Polls ``PRAGMA data_version``: 2 µs a look, sees the commits of other connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._connection = sqlite3.connect(f"file:{database.path}?mode=ro", uri=True, check_same_thread=False)
+        self._seen = self._version()
+        self._closed = threading.Event()
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def wait(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            version = self._version()
+            if version != self._seen:
+                self._seen = version
+                return True
+            time.sleep(_POLL_SECONDS)
+        return False
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Notifications:
+    """``LISTEN`` on a connection of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        try:
+            self._fairy = database.engine.raw_connection()
+            driver: Any = self._fairy.driver_connection
+            self._fairy.detach()
+            self._connection = driver
+            self._connection.autocommit = True
+            self._connection.execute(f"LISTEN {_CHANNEL}")
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def wait(self, seconds: float) -> bool:
+        try:
+            return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> Exception:
+        if isinstance(error, DBAPIError):
+            return translate(error, self._database.url)
+        return translate(DBAPIError("LISTEN", None, error), self._database.url)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._connection.close()

@@ -1,0 +1,284 @@
+"""Claiming: queue policy, fairness, lease and fencing token in one transaction.
+
+Lanes are visited least recently served first. A lane that cannot be served carries the instant at which that may
+change (``eligible_at``), so that blocked, empty and limited queues cost nothing meanwhile. On PostgreSQL the queue rows
+are locked in one statement and their running ops counted in the next: a count in the same statement would see the
+snapshot from before the lock.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, literal, select, update
+
+from engine.clock import SECOND, Micros
+from engine.model import AttemptState, Lease, OpStatus
+from engine.store.batches import batches
+from engine.store.rows import op_from_row, stored_error
+from engine.store.schema import attempt, lane, op, queue, workflow
+from engine.store.types import Claim, ClaimRequest, LeasedOp
+
+#: Lanes looked at in one claim.
+_LANES = 64
+#: When an empty or a full lane is looked at again although nobody announced work or room: a lost wake-up heals.
+_HEAL: Micros = 30 * SECOND
+
+
+@dataclass(slots=True)
+class _Lane:
+    pk: int
+    queue_pk: int
+    max_in_flight: int | None
+    running: int
+    rate: float | None
+    burst: float
+    tokens: float
+    taken: int = 0
+    exhausted: bool = False
+
+    def room(self) -> int | None:
+        """How many ops policy still admits; None = any number."""
+        limits = []
+        if self.max_in_flight is not None:
+            limits.append(self.max_in_flight - self.running)
+        if self.rate is not None:
+            limits.append(math.floor(self.tokens + 1e-9))
+        return max(0, min(limits)) if limits else None
+
+    def take(self, count: int) -> None:
+        self.taken += count
+        self.running += count
+        if self.rate is not None:
+            self.tokens -= count
+
+
+def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
+    """Lease up to ``request.limit`` due ops."""
+    if request.limit <= 0:
+        return Claim((), None)
+    lanes = _due_lanes(connection, request, now)
+    rows = _take(connection, lanes, request.limit, now)
+    rows.extend(_fence_duties(connection, request.limit - len(rows), now))
+    leased = _lease(connection, rows, request, now) if rows else ()
+    _reschedule(connection, lanes, now)
+    return Claim(leased, _next_due(connection, request, now))
+
+
+def _due_lanes(connection: Connection, request: ClaimRequest, now: Micros) -> list[_Lane]:
+    query = (
+        select(lane.c.pk, lane.c.queue_pk, queue.c.max_in_flight, queue.c.rate, queue.c.burst, queue.c.tokens)
+        .add_columns(queue.c.refilled_at)
+        .join(queue, queue.c.pk == lane.c.queue_pk)
+        .where(lane.c.eligible_at <= now, lane.c.machine.in_(["", request.machine]), ~queue.c.paused)
+        .order_by(lane.c.eligible_at, lane.c.pk)
+        .limit(_LANES)
+        .with_for_update(skip_locked=True)
+    )
+    if request.sites is not None:
+        query = query.where(queue.c.site.in_(sorted(request.sites)))
+    rows = connection.execute(query).all()
+    capped = [row.queue_pk for row in rows if row.max_in_flight is not None]
+    running: dict[int, int] = {}
+    if capped:
+        counts = (
+            select(op.c.queue_pk, func.count().label("n"))
+            .where(op.c.queue_pk.in_(capped), op.c.status == OpStatus.RUNNING.value)
+            .group_by(op.c.queue_pk)
+        )
+        running = {row.queue_pk: row.n for row in connection.execute(counts)}
+    return [
+        _Lane(
+            row.pk,
+            row.queue_pk,
+            row.max_in_flight,
+            running.get(row.queue_pk, 0),
+            row.rate,
+            row.burst,
+            _refilled(row, now),
+        )
+        for row in rows
+    ]
+
+
+def _refilled(row: Any, now: Micros) -> float:
+    if row.tokens is None or row.refilled_at is None:
+        return float(row.burst)
+    elapsed = max(0, now - row.refilled_at) / SECOND
+    return float(min(row.burst, row.tokens + elapsed * (row.rate or 0.0)))
+
+
+def _take(connection: Connection, lanes: list[_Lane], limit: int, now: Micros) -> list[Any]:
+    """Fair shares in rounds: every lane gets its part before anyone gets more."""
+    rows: list[Any] = []
+    open_lanes = list(lanes)
+    seen: set[int] = set()
+    while open_lanes and len(rows) < limit:
+        for place, visited in enumerate(open_lanes):
+            share = math.ceil((limit - len(rows)) / (len(open_lanes) - place))
+            room = _shared_room(visited, lanes)
+            wanted = share if room is None else min(share, room)
+            found = _ready(connection, visited.pk, seen, wanted, now) if wanted > 0 else []
+            visited.exhausted = len(found) < share
+            for sibling in lanes:
+                if sibling.queue_pk == visited.queue_pk:
+                    sibling.take(len(found))
+            seen.update(row.pk for row in found)
+            rows.extend(found)
+            if len(rows) >= limit:
+                break
+        open_lanes = [visited for visited in open_lanes if not visited.exhausted]
+    return rows
+
+
+def _shared_room(visited: _Lane, lanes: Sequence[_Lane]) -> int | None:
+    rooms = [sibling.room() for sibling in lanes if sibling.queue_pk == visited.queue_pk]
+    bounded = [room for room in rooms if room is not None]
+    return min(bounded) if bounded else None
+
+
+_OP = (
+    select(op, queue.c.key.label("queue_key"))
+    .add_columns(
+        workflow.c.id.label("workflow_id"),
+        workflow.c.site.label("workflow_site"),
+        workflow.c.name.label("workflow_name"),
+        workflow.c.status.label("workflow_status"),
+        workflow.c.input_json.label("workflow_input"),
+        workflow.c.metadata_json.label("workflow_metadata"),
+    )
+    .join(workflow, workflow.c.pk == op.c.workflow_pk)
+    .join(queue, queue.c.pk == op.c.queue_pk)
+)
+
+
+def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now: Micros) -> list[Any]:
+    query = (
+        _OP.where(op.c.lane_pk == lane_pk, op.c.status == OpStatus.READY.value, op.c.ready_at <= now)
+        .order_by(op.c.ready_at, op.c.pk)
+        .limit(count)
+        .with_for_update(of=op, skip_locked=True)
+    )
+    if seen:
+        query = query.where(op.c.pk.not_in(sorted(seen)))
+    return list(connection.execute(query))
+
+
+def _fence_duties(connection: Connection, count: int, now: Micros) -> list[Any]:
+    """Canceled ops whose inbox key is still open, unless somebody is at it."""
+    if count <= 0:
+        return []
+    query = (
+        _OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
+        .where(op.c.expires_at.is_(None) | (op.c.expires_at < now))
+        .order_by(op.c.pk)
+        .limit(count)
+        .with_for_update(of=op, skip_locked=True)
+    )
+    return list(connection.execute(query))
+
+
+def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: Micros) -> tuple[LeasedOp, ...]:
+    batch_id = uuid.uuid4().hex
+    expires_at = now + request.lease_duration
+    token = literal(f"{batch_id}:") + cast(op.c.pk, Text)
+    for batch in batches([row.pk for row in rows]):
+        connection.execute(
+            update(op)
+            .where(op.c.pk.in_(batch))
+            .values(
+                status=_LEASED_STATUS,
+                token=token,
+                worker=request.worker_id,
+                acquired_at=now,
+                expires_at=expires_at,
+                attempts=op.c.attempts + 1,
+                claims=op.c.claims + 1,
+                updated_at=now,
+            )
+        )
+    connection.execute(
+        insert(attempt),
+        [
+            {
+                "op_pk": row.pk,
+                "number": row.claims + 1,
+                "generation": row.generation,
+                "token": f"{batch_id}:{row.pk}",
+                "worker": request.worker_id,
+                "claimed_at": now,
+                "state": AttemptState.RUNNING.value,
+            }
+            for row in rows
+        ],
+    )
+    return tuple(_leased(row, f"{batch_id}:{row.pk}", request, now) for row in rows)
+
+
+#: A canceled op stays canceled under its resolve-only lease.
+_LEASED_STATUS = case((op.c.status == OpStatus.READY.value, OpStatus.RUNNING.value), else_=op.c.status)
+
+
+def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedOp:
+    lease = Lease(
+        op_pk=row.pk,
+        token=token,
+        worker_id=request.worker_id,
+        acquired_at=now,
+        expires_at=now + request.lease_duration,
+        attempt=row.attempts + 1,
+        earlier_claims=row.claims,
+    )
+    planned = stored_error(row.planned_json) if row.planned_json else None
+    fence = () if row.fence is None else (row.fence,)
+    return LeasedOp(op=op_from_row(row), lease=lease, planned=planned, fence=fence)
+
+
+def _reschedule(connection: Connection, lanes: list[_Lane], now: Micros) -> None:
+    if not lanes:
+        return
+    visits = [{"_pk": visited.pk, "at": _next_visit(connection, visited, now)} for visited in lanes]
+    connection.execute(update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at")), visits)
+    spent = {
+        visited.queue_pk: {"_pk": visited.queue_pk, "tokens": visited.tokens, "now": now}
+        for visited in lanes
+        if visited.rate is not None and visited.taken
+    }
+    if spent:
+        connection.execute(
+            update(queue)
+            .where(queue.c.pk == bindparam("_pk"))
+            .values(tokens=bindparam("tokens"), refilled_at=bindparam("now")),
+            [spent[pk] for pk in sorted(spent)],
+        )
+
+
+def _next_visit(connection: Connection, visited: _Lane, now: Micros) -> Micros:
+    if visited.max_in_flight is not None and visited.running >= visited.max_in_flight:
+        return now + _HEAL
+    if visited.rate is not None and visited.tokens < 1:
+        return now + math.ceil((1 - visited.tokens) / visited.rate * SECOND)
+    if not visited.exhausted:
+        return now
+    following = connection.scalar(
+        select(op.c.ready_at)
+        .where(op.c.lane_pk == visited.pk, op.c.status == OpStatus.READY.value)
+        .order_by(op.c.ready_at, op.c.pk)
+        .limit(1)
+    )
+    return now + _HEAL if following is None else max(now, int(following))
+
+
+def _next_due(connection: Connection, request: ClaimRequest, now: Micros) -> Micros | None:
+    query = (
+        select(lane.c.eligible_at)
+        .where(lane.c.eligible_at > now, lane.c.machine.in_(["", request.machine]))
+        .order_by(lane.c.eligible_at)
+        .limit(1)
+    )
+    due = connection.scalar(query)
+    return None if due is None else int(due)

@@ -1,0 +1,106 @@
+"""Between rows and the model: once per type."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from engine.clock import Micros, rfc3339
+from engine.errors import OpError
+from engine.model import BackoffKind, JsonText, NewOp, Op, Record, RetryPolicy, Workflow, WorkflowStatus
+
+_NANOS = 1_000
+
+
+def dumps(value: Any) -> JsonText:
+    """Compact JSON that keeps non-ASCII text readable."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def retry_json(policy: RetryPolicy) -> JsonText:
+    """A policy as the column ``retry_json`` holds it (durations in nanoseconds)."""
+    return dumps(
+        {
+            "MaxAttempts": policy.max_attempts,
+            "BackoffKind": policy.backoff.value,
+            "InitialBackoff": policy.initial * _NANOS,
+            "MaxBackoff": policy.maximum * _NANOS,
+            "Multiplier": policy.multiplier,
+            "Jitter": policy.jitter,
+        }
+    )
+
+
+def retry_policy(stored: JsonText) -> RetryPolicy:
+    """The inverse of :func:`retry_json`."""
+    fields = json.loads(stored)
+    return RetryPolicy(
+        max_attempts=fields["MaxAttempts"],
+        backoff=BackoffKind(fields["BackoffKind"]),
+        initial=fields["InitialBackoff"] // _NANOS,
+        maximum=fields["MaxBackoff"] // _NANOS,
+        multiplier=fields["Multiplier"],
+        jitter=fields.get("Jitter", 0.0),
+    )
+
+
+def error_json(error: OpError, at: Micros) -> JsonText:
+    """An error as results and attempts hold it."""
+    return dumps(
+        {
+            "Code": error.code,
+            "Message": error.message,
+            "Retryable": error.retryable,
+            "Details": error.details,
+            "OccurredAt": rfc3339(at),
+        }
+    )
+
+
+def stored_error(stored: JsonText) -> OpError:
+    """The inverse of :func:`error_json`."""
+    fields = json.loads(stored)
+    return OpError(fields["Code"], fields["Message"], fields["Retryable"], details=fields["Details"])
+
+
+def records_json(records: tuple[Record, ...]) -> JsonText:
+    """Records as results hold them; their data is inserted as it is."""
+    inner = ",".join(
+        f'{{"Collection":{dumps(record.collection)},"Key":{dumps(record.key)},"Data":{record.data}}}'
+        for record in records
+    )
+    return f"[{inner}]"
+
+
+def spec_hash(spec: NewOp) -> str:
+    """What makes two emissions of one id the same: kind, input, script and dependencies."""
+    dependencies = sorted((dependency.op_id, dependency.kind.value) for dependency in spec.depends_on)
+    identity = dumps([spec.kind, spec.site, spec.input, spec.metadata.get("script", ""), dependencies])
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def op_from_row(row: Any) -> Op:
+    """A claim's row (op joined with workflow and queue) as the model's Op."""
+    return Op(
+        pk=row.pk,
+        id=row.id,
+        workflow=Workflow(
+            id=row.workflow_id,
+            site=row.workflow_site,
+            name=row.workflow_name,
+            status=WorkflowStatus(row.workflow_status),
+            input=row.workflow_input,
+            metadata=json.loads(row.workflow_metadata),
+        ),
+        kind=row.kind,
+        site=row.site,
+        queue=row.queue_key,
+        dedup_key=row.dedup_key,
+        parent_id=row.parent_id,
+        input=row.input_json,
+        metadata=json.loads(row.metadata_json),
+        retry=retry_policy(row.retry_json),
+        generation=row.generation,
+        created_at=row.created_at,
+    )

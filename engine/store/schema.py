@@ -1,0 +1,289 @@
+"""The tables of the engine DB. Names are ours and singular; what scripts see are the plural views of ``compat``.
+
+Instants are BIGINT microseconds, JSON is TEXT exactly as it was produced. Surrogate keys are never used twice.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Surrogate = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _surrogate() -> Column[int]:
+    return Column("pk", Surrogate, primary_key=True, autoincrement=True)
+
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+
+migration = Table(
+    "migration",
+    metadata,
+    Column("version", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("applied_at", BigInteger, nullable=False),
+)
+
+workflow = Table(
+    "workflow",
+    metadata,
+    _surrogate(),
+    Column("id", String, nullable=False, unique=True),
+    Column("site", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("input_json", Text, nullable=False),
+    Column("metadata_json", Text, nullable=False),
+    Column("canceled", Boolean, nullable=False, server_default=false()),
+    Column("pending", Integer, nullable=False, server_default=text("0")),
+    # ready, delayed and running together: a claim then need not touch this row
+    Column("active", Integer, nullable=False, server_default=text("0")),
+    Column("succeeded", Integer, nullable=False, server_default=text("0")),
+    Column("failed", Integer, nullable=False, server_default=text("0")),
+    Column("dropped", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    _surrogate(),
+    Column("site", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("max_in_flight", Integer),
+    Column("rate", Float),
+    Column("burst", Float, nullable=False, server_default=text("1")),
+    Column("tokens", Float),
+    Column("refilled_at", BigInteger),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    UniqueConstraint("site", "key"),
+    sqlite_autoincrement=True,
+)
+
+lane = Table(
+    "lane",
+    metadata,
+    _surrogate(),
+    Column("queue_pk", BigInteger, nullable=False),
+    Column("machine", String, nullable=False),
+    # the earliest instant at which a visit can be of use; least recently served first
+    Column("eligible_at", BigInteger, nullable=False),
+    UniqueConstraint("queue_pk", "machine"),
+    Index("ix_lane_eligible", "eligible_at", "pk"),
+    sqlite_autoincrement=True,
+)
+
+op = Table(
+    "op",
+    metadata,
+    _surrogate(),
+    Column("workflow_pk", BigInteger, nullable=False),
+    Column("id", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("site", String, nullable=False),
+    Column("queue_pk", BigInteger),
+    Column("lane_pk", BigInteger),
+    Column("dedup_key", String, nullable=False, server_default=""),
+    Column("parent_id", String),
+    Column("input_json", Text, nullable=False),
+    Column("metadata_json", Text, nullable=False),
+    Column("retry_json", Text, nullable=False),
+    Column("spec_hash", String, nullable=False),
+    # the running op that announced an id before its site DB committed; only on unborn rows
+    Column("reserved_by", BigInteger),
+    Column("status", String, nullable=False),
+    Column("unmet", Integer, nullable=False),
+    Column("not_before", BigInteger, nullable=False),
+    Column("ready_at", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("claims", Integer, nullable=False, server_default=text("0")),
+    Column("lost", Integer, nullable=False, server_default=text("0")),
+    Column("token", String),
+    Column("worker", String),
+    Column("acquired_at", BigInteger),
+    Column("expires_at", BigInteger),
+    # how a resolve-only claim will end, unless the inbox knows better
+    Column("planned_json", Text),
+    # the generation whose inbox key must be closed before anything else
+    Column("fence", Integer),
+    Column("canceled_because", BigInteger),
+    UniqueConstraint("workflow_pk", "id"),
+    Index(
+        "ix_op_lane_ready",
+        "lane_pk",
+        "ready_at",
+        "pk",
+        sqlite_where=text("status = 'ready'"),
+        postgresql_where=text("status = 'ready'"),
+    ),
+    Index(
+        "ix_op_queue_running",
+        "queue_pk",
+        sqlite_where=text("status = 'running'"),
+        postgresql_where=text("status = 'running'"),
+    ),
+    Index(
+        "ix_op_expiry",
+        "expires_at",
+        sqlite_where=text("status = 'running'"),
+        postgresql_where=text("status = 'running'"),
+    ),
+    Index(
+        "ix_op_fence",
+        "pk",
+        sqlite_where=text("status = 'canceled' AND fence IS NOT NULL"),
+        postgresql_where=text("status = 'canceled' AND fence IS NOT NULL"),
+    ),
+    Index("ix_op_workflow_status", "workflow_pk", "status"),
+    Index(
+        "ix_op_canceled_because",
+        "canceled_because",
+        sqlite_where=text("canceled_because IS NOT NULL"),
+        postgresql_where=text("canceled_because IS NOT NULL"),
+    ),
+    Index(
+        "uq_op_dedup",
+        "workflow_pk",
+        "kind",
+        "dedup_key",
+        unique=True,
+        sqlite_where=text("dedup_key <> ''"),
+        postgresql_where=text("dedup_key <> ''"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+edge = Table(
+    "edge",
+    metadata,
+    Column("op_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("target_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("satisfied", Boolean, nullable=False),
+    Index("ix_edge_target", "target_pk"),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    _surrogate(),
+    Column("op_pk", BigInteger, nullable=False, index=True),
+    Column("number", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("token", String, nullable=False, unique=True),
+    Column("worker", String, nullable=False),
+    Column("claimed_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("state", String, nullable=False),
+    Column("error_json", Text),
+    sqlite_autoincrement=True,
+)
+
+result = Table(
+    "result",
+    metadata,
+    Column("op_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("data_json", Text, nullable=False),
+    Column("records_json", Text, nullable=False),
+    Column("emitted_ids_json", Text, nullable=False),
+    Column("error_json", Text),
+    Column("completed_at", BigInteger, nullable=False),
+)
+
+blob = Table(
+    "blob",
+    metadata,
+    Column("sha256", String, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+artifact = Table(
+    "artifact",
+    metadata,
+    _surrogate(),
+    Column("workflow_pk", BigInteger, nullable=False),
+    Column("op_pk", BigInteger, nullable=False, index=True),
+    Column("id", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("content_type", String, nullable=False),
+    Column("metadata_json", Text, nullable=False),
+    Column("sha256", String, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("workflow_pk", "id"),
+    sqlite_autoincrement=True,
+)
+
+log_line = Table(
+    "log_line",
+    metadata,
+    _surrogate(),
+    Column("op_pk", BigInteger, nullable=False, index=True),
+    Column("token", String, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("level", String, nullable=False),
+    Column("message", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+op_alias = Table(
+    "op_alias",
+    metadata,
+    Column("workflow_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("alias", String, primary_key=True),
+    Column("op_pk", BigInteger, nullable=False),
+)
+
+cookie_jar = Table(
+    "cookie_jar",
+    metadata,
+    Column("workflow_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("jar_json", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+site = Table("site", metadata, Column("name", String, primary_key=True), Column("home", String, nullable=False))
+
+worker = Table(
+    "worker",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("machine", String, nullable=False, index=True),
+    Column("process", String, nullable=False),
+    Column("hostname", String, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)

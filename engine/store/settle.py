@@ -1,0 +1,328 @@
+"""Committing outcomes: set-wise, fenced by token, everything of one outcome together or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from engine.clock import Micros
+from engine.errors import OpError
+from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Result
+from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
+from engine.store.artifacts import write_artifacts
+from engine.store.batches import batches
+from engine.store.graph import UNBORN, GraphPlan
+from engine.store.propagate import Consequences
+from engine.store.rows import dumps, error_json, records_json, stored_error
+from engine.store.schema import attempt, cookie_jar, lane, log_line, op, queue, result, workflow
+from engine.store.types import Applied, LostLease, Refused, Settlement, Verdict
+
+_ENDED_WELL = frozenset({AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.RETRIED, AttemptState.INTERRUPTED})
+
+
+@dataclass(slots=True)
+class Settling:
+    """One group of outcomes inside one transaction."""
+
+    connection: Connection
+    now: Micros
+    lanes: Callable[[NewOp], tuple[int, int]]
+    consequences: Consequences = field(init=False)
+    rows: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.consequences = Consequences(self.connection, self.now)
+
+    def run(self, settlements: Sequence[Settlement]) -> list[Verdict]:
+        """Write all outcomes whose lease is current and which can stand; one verdict each."""
+        self._load(sorted({settlement.lease.op_pk for settlement in settlements}))
+        earlier = self._earlier(settlements)
+        verdicts: list[Verdict] = []
+        current: list[Settlement] = []
+        for settlement in settlements:
+            if self._is_current(settlement):
+                current.append(settlement)
+                verdicts.append(Applied())
+            else:
+                known = earlier.get(settlement.lease.token)
+                verdicts.append(Applied() if known in _ENDED_WELL else LostLease())
+        refused = self._emit(current)
+        standing = [settlement for settlement in current if settlement.lease.token not in refused]
+        self._write(standing)
+        self.consequences.finish()
+        return [
+            Refused(refused[settlement.lease.token]) if settlement.lease.token in refused else verdict
+            for settlement, verdict in zip(settlements, verdicts, strict=True)
+        ]
+
+    def _load(self, pks: Sequence[int]) -> None:
+        for batch in batches(pks):
+            query = (
+                select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
+                .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
+                .where(op.c.pk.in_(batch))
+                .order_by(op.c.pk)
+                .with_for_update()
+            )
+            self.rows.update({row.pk: row for row in self.connection.execute(query)})
+
+    def _is_current(self, settlement: Settlement) -> bool:
+        row = self.rows.get(settlement.lease.op_pk)
+        return row is not None and row.token == settlement.lease.token
+
+    def _earlier(self, settlements: Sequence[Settlement]) -> dict[str, str]:
+        stale = sorted(settlement.lease.token for settlement in settlements if not self._is_current(settlement))
+        found: dict[str, str] = {}
+        for batch in batches(stale):
+            query = select(attempt.c.token, attempt.c.state).where(attempt.c.token.in_(batch))
+            found.update({row.token: row.state for row in self.connection.execute(query)})
+        return found
+
+    def _emit(self, settlements: Sequence[Settlement]) -> dict[str, OpError]:
+        emitting = [
+            (settlement, settlement.outcome.result.emitted)
+            for settlement in settlements
+            if isinstance(settlement.outcome, Succeeded)
+            and settlement.outcome.result.emitted
+            and self.rows[settlement.lease.op_pk].status == OpStatus.RUNNING
+        ]
+        if not emitting:
+            return {}
+        elsewhere = self._workflows({spec.workflow_id for _, specs in emitting for spec in specs if spec.workflow_id})
+        refused: dict[str, OpError] = {}
+        placed: list[tuple[Settlement, dict[int, list[NewOp]]]] = []
+        for settlement, specs in emitting:
+            groups: dict[int, list[NewOp]] = {}
+            for spec in specs:
+                workflow_pk = self.rows[settlement.lease.op_pk].workflow_pk
+                if spec.workflow_id:
+                    workflow_pk = elsewhere.get(spec.workflow_id, 0)
+                if not workflow_pk:
+                    refused[settlement.lease.token] = OpError(
+                        "unknown_workflow",
+                        f'op "{spec.id}" was emitted into the unknown workflow "{spec.workflow_id}"',
+                    )
+                groups.setdefault(workflow_pk, []).append(spec)
+            placed.append((settlement, groups))
+        plan = GraphPlan(self.connection, self.lanes, self.now)
+        plan.load((pk, spec) for _, groups in placed for pk, specs in groups.items() for spec in specs)
+        for settlement, groups in placed:
+            if settlement.lease.token in refused:
+                continue
+            try:
+                for workflow_pk, group in groups.items():
+                    plan.check(workflow_pk, group, settlement.lease.op_pk)
+            except OpError as error:
+                refused[settlement.lease.token] = error
+                continue
+            for workflow_pk, group in groups.items():
+                plan.accept(workflow_pk, group)
+        self.consequences.inserted(plan.write())
+        return refused
+
+    def _workflows(self, ids: set[str]) -> dict[str, int]:
+        query = select(workflow.c.id, workflow.c.pk).where(workflow.c.id.in_(sorted(ids)))
+        return {row.id: row.pk for row in self.connection.execute(query)} if ids else {}
+
+    def _write(self, settlements: Sequence[Settlement]) -> None:
+        ops: list[dict[str, Any]] = []
+        attempts: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
+        ended: dict[int, OpStatus] = {}
+        settled_once: list[int] = []
+        for settlement in settlements:
+            row = self.rows[settlement.lease.op_pk]
+            change = _transition(row, settlement, self.now)
+            ops.append({"_pk": row.pk} | change.op)
+            attempts.append({"_token": settlement.lease.token, "state": change.attempt, "error": change.error})
+            if change.result is not None:
+                results.append(change.result)
+            if row.status != OpStatus.RUNNING:
+                continue
+            self.consequences.moved(row.workflow_pk, OpStatus.RUNNING, change.status)
+            if change.status is OpStatus.READY:
+                self.consequences.became_ready(row.lane_pk, change.op["ready_at"])
+                if change.attempt == AttemptState.RETRIED:
+                    settled_once.append(row.pk)
+            else:
+                ended[row.pk] = change.status
+        if not ops:
+            return
+        self.connection.execute(_UPDATE_OP, ops)
+        self.connection.execute(_UPDATE_ATTEMPT, [values | {"now": self.now} for values in attempts])
+        for batch in batches([values["op_pk"] for values in results]):
+            self.connection.execute(delete(result).where(result.c.op_pk.in_(batch)))
+        if results:
+            self.connection.execute(insert(result), results)
+        self._write_extras(settlements)
+        self._free_places(settlements)
+        self.consequences.ended(ended, settled_once)
+        self._drop_reservations(list(ended))
+
+    def _write_extras(self, settlements: Sequence[Settlement]) -> None:
+        lines: list[dict[str, Any]] = []
+        artifacts: list[tuple[int, int, Artifact]] = []
+        jars: dict[int, JsonText] = {}
+        for settlement in settlements:
+            produced = _kept(settlement)
+            row = self.rows[settlement.lease.op_pk]
+            artifacts.extend((row.workflow_pk, row.pk, item) for item in produced.artifacts)
+            lines.extend(
+                {
+                    "op_pk": row.pk,
+                    "token": settlement.lease.token,
+                    "at": line.at,
+                    "level": line.level,
+                    "message": line.message,
+                }
+                for line in produced.logs
+            )
+            if produced.cookies is not None:
+                jars[row.workflow_pk] = produced.cookies
+        write_artifacts(self.connection, artifacts, self.now)
+        if lines:
+            self.connection.execute(insert(log_line), lines)
+        for workflow_pk, jar in sorted(jars.items()):
+            self.connection.execute(delete(cookie_jar).where(cookie_jar.c.workflow_pk == workflow_pk))
+            self.connection.execute(
+                insert(cookie_jar), {"workflow_pk": workflow_pk, "jar_json": jar, "updated_at": self.now}
+            )
+
+    def _free_places(self, settlements: Sequence[Settlement]) -> None:
+        wake_capped(self.connection, {self.rows[item.lease.op_pk].queue_pk for item in settlements}, self.now)
+
+    def _drop_reservations(self, ended: Sequence[int]) -> None:
+        """Ids that an op reserved and then did not emit are free again."""
+        for batch in batches(ended):
+            self.connection.execute(
+                update(op)
+                .where(op.c.status == UNBORN, op.c.reserved_by.in_(batch))
+                .values(reserved_by=None, spec_hash="")
+            )
+
+
+def wake_capped(connection: Connection, queues: Iterable[int | None], now: Micros) -> None:
+    """A place came free in these queues: those with a limit in flight are worth a visit at once."""
+    pks = sorted({pk for pk in queues if pk is not None})
+    for batch in batches(pks):
+        capped = select(queue.c.pk).where(queue.c.pk.in_(batch), queue.c.max_in_flight.is_not(None))
+        connection.execute(
+            update(lane).where(lane.c.queue_pk.in_(capped), lane.c.eligible_at > now).values(eligible_at=now)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    status: OpStatus
+    attempt: AttemptState
+    op: dict[str, Any]
+    error: str | None = None
+    result: dict[str, Any] | None = None
+
+
+def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
+    """The rows one outcome turns into. An op that was canceled meanwhile only has its fence lifted."""
+    outcome = settlement.outcome
+    if row.status == OpStatus.CANCELED:
+        return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _op_columns(OpStatus.CANCELED, now, fence=None))
+    match outcome:
+        case Succeeded(result=produced):
+            return _Change(
+                OpStatus.SUCCEEDED,
+                AttemptState.SUCCEEDED,
+                _op_columns(OpStatus.SUCCEEDED, now, fence=None),
+                result=_result_row(row.pk, produced, None, now),
+            )
+        case Failed(error=error):
+            text = error_json(error, now)
+            return _Change(
+                OpStatus.FAILED,
+                AttemptState.FAILED,
+                _op_columns(OpStatus.FAILED, now, fence=row.fence),
+                text,
+                _result_row(row.pk, Result(), text, now),
+            )
+        case Fenced():
+            planned = row.planned_json or error_json(OpError("lease_lost", "the op was given up"), now)
+            text = error_json(stored_error(planned), now)
+            # the generation was closed in the inbox: running the op again needs another one
+            columns = _op_columns(OpStatus.FAILED, now, fence=None) | {"bump": 1}
+            return _Change(
+                OpStatus.FAILED, AttemptState.FAILED, columns, text, _result_row(row.pk, Result(), text, now)
+            )
+        case RetryAt(at=at, error=error):
+            text = error_json(error, now)
+            return _Change(
+                OpStatus.READY,
+                AttemptState.RETRIED,
+                _op_columns(OpStatus.READY, now, ready_at=at, fence=row.fence),
+                text,
+                _result_row(row.pk, Result(), text, now),
+            )
+        case Interrupted(reason=reason, at=at):
+            columns = _op_columns(OpStatus.READY, now, ready_at=max(at, now), fence=row.fence, planned=row.planned_json)
+            text = error_json(OpError("interrupted", reason), now)
+            return _Change(OpStatus.READY, AttemptState.INTERRUPTED, columns | {"refund": 1}, text)
+
+
+def _op_columns(
+    status: OpStatus, now: Micros, *, ready_at: Micros = 0, fence: int | None, planned: str | None = None
+) -> dict[str, Any]:
+    return {
+        "status": status.value,
+        "now": now,
+        "ready_at": ready_at,
+        "fence": fence,
+        "planned": planned,
+        "refund": 0,
+        "bump": 0,
+    }
+
+
+def _result_row(pk: int, produced: Result, error: str | None, now: Micros) -> dict[str, Any]:
+    return {
+        "op_pk": pk,
+        "data_json": produced.data,
+        "records_json": records_json(produced.records),
+        "emitted_ids_json": dumps([spec.id for spec in produced.emitted]),
+        "error_json": error,
+        "completed_at": now,
+    }
+
+
+def _kept(settlement: Settlement) -> Result:
+    match settlement.outcome:
+        case Succeeded(result=produced):
+            return produced
+        case Failed(evidence=evidence) | RetryAt(evidence=evidence):
+            return evidence
+        case _:
+            return Result()
+
+
+_UPDATE_OP = (
+    update(op)
+    .where(op.c.pk == bindparam("_pk"))
+    .values(
+        status=bindparam("status"),
+        updated_at=bindparam("now"),
+        ready_at=bindparam("ready_at"),
+        attempts=op.c.attempts - bindparam("refund"),
+        generation=op.c.generation + bindparam("bump"),
+        fence=bindparam("fence"),
+        planned_json=bindparam("planned"),
+        token=None,
+        worker=None,
+        acquired_at=None,
+        expires_at=None,
+    )
+)
+
+_UPDATE_ATTEMPT = (
+    update(attempt)
+    .where(attempt.c.token == bindparam("_token"))
+    .values(state=bindparam("state"), ended_at=bindparam("now"), error_json=bindparam("error"))
+)

@@ -1,0 +1,295 @@
+"""The engine DB behind one door: every method is one transaction. Its method list is the engine's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from engine.clock import Clock, Micros
+from engine.dialect import Database, database_url, insert_or_ignore, shown
+from engine.errors import LeaseLost, OpError
+from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
+from engine.store import changes, claim, leases, migrate, operate, submit
+from engine.store.artifacts import write_blobs
+from engine.store.graph import GraphPlan
+from engine.store.schema import cookie_jar, op, site, workflow
+from engine.store.settle import Settling
+from engine.store.types import (
+    Claim,
+    ClaimRequest,
+    Refused,
+    Settlement,
+    SettleReport,
+    Submitted,
+    Verdict,
+    WorkerInfo,
+)
+
+T = TypeVar("T")
+
+#: Two emitters may bring the same id at the same instant: the loser sees the winner's row when it tries again.
+_TRIES = 3
+
+
+class Store:
+    """The durable state of all workflows. Synchronous; safe to use from several threads."""
+
+    def __init__(self, database: Database, clock: Clock, uuid: str, default_policy: QueuePolicy, max_lost: int) -> None:
+        self.database = database
+        self.clock = clock
+        self.uuid = uuid
+        self._default_policy = default_policy
+        self._max_lost = max_lost
+        self._lanes: dict[tuple[str, str, str], tuple[int, int]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        target: str | Path,
+        *,
+        clock: Clock | None = None,
+        default_policy: QueuePolicy = UNLIMITED,
+        max_lost: int = 5,
+    ) -> Store:
+        """Open the engine DB at a path or URL, creating and migrating it where needed.
+
+        Raises ConfigError, DatabaseRefused, DatabaseUnavailable.
+        """
+        database = Database(database_url(target))
+        try:
+            uuid = migrate.upgrade(database, clock or database.clock())
+            return cls(database, clock or database.clock(), uuid, default_policy, max_lost)
+        except BaseException:
+            database.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The database's URL, password included: what a child process needs to open it."""
+        return self.database.url.render_as_string(hide_password=False)
+
+    @property
+    def name(self) -> str:
+        """The database for people: a path, or a URL without its password."""
+        return shown(self.database.url)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.database.close()
+
+    def put_policies(
+        self, site_name: str, policies: Mapping[str, QueuePolicy], default: QueuePolicy | None = None
+    ) -> None:
+        """Bring a site's queues in line with its manifest."""
+        with self.database.write() as connection:
+            fallback = default or self._default_policy
+            operate.put_policies(connection, site_name, policies, fallback, self.clock.now())
+
+    def home_of(self, site_name: str, machine: str) -> str:
+        """The machine that holds the site's DB: the first to ask."""
+        query = select(site.c.home).where(site.c.name == site_name)
+        with self.database.read() as connection:
+            home = connection.scalar(query)
+        if home is not None:
+            return str(home)
+        with self.database.write() as connection:
+            connection.execute(insert_or_ignore(connection, site), {"name": site_name, "home": machine})
+            return str(connection.execute(query).scalar_one())
+
+    def submit(self, new: NewWorkflow) -> Submitted:
+        """Store a workflow with its ops. Raises SubmissionRefused."""
+        self._know_lanes(new.ops)
+        with self.database.write() as connection:
+            submitted, ready = submit.submit(connection, new, self._lane, self.clock.now())
+            self._announce(connection, ready)
+            return submitted
+
+    def refuse_taken(self, workflow_id: str) -> None:
+        """Raise SubmissionRefused where the workflow id is taken."""
+        with self.database.read() as connection:
+            submit.refuse_taken(connection, workflow_id)
+
+    def claim(self, request: ClaimRequest) -> Claim:
+        """Lease due ops under their queues' policies."""
+        with self.database.write() as connection:
+            return claim.claim(connection, request, self.clock.now())
+
+    def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
+        """Commit outcomes and start marks; one verdict per settlement. A bad outcome alone is refused."""
+        self._know_lanes([spec for item in settlements for spec in _emitted(item)])
+        for _ in range(_TRIES - 1):
+            try:
+                return self._settle(settlements, started)
+            except IntegrityError:
+                continue
+        try:
+            return self._settle(settlements, started)
+        except DBAPIError as error:
+            return self._isolate(settlements, started, error)
+
+    def _settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]]) -> SettleReport:
+        with self.database.write() as connection:
+            leases.mark_started(connection, started)
+            settling = Settling(connection, self.clock.now(), self._lane)
+            verdicts = settling.run(settlements)
+            ready = settling.consequences.made_ready
+            self._announce(connection, ready)
+        return SettleReport(tuple(verdicts), ready)
+
+    def _isolate(
+        self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]], error: DBAPIError
+    ) -> SettleReport:
+        """Halve a group that the database refuses until the one outcome at fault stands alone."""
+        if len(settlements) <= 1:
+            if not settlements:
+                raise error
+            refusal = OpError("internal_error", f"the outcome could not be stored: {error.orig}")
+            return SettleReport((Refused(refusal),), 0)
+        middle = len(settlements) // 2
+        verdicts: list[Verdict] = []
+        ready = 0
+        for half in (settlements[:middle], settlements[middle:]):
+            report = self.settle(half, started)
+            started = ()
+            verdicts.extend(report.verdicts)
+            ready += report.made_ready
+        return SettleReport(tuple(verdicts), ready)
+
+    def reserve(self, lease: Lease, specs: Sequence[NewOp]) -> None:
+        """Hold the ids of ``specs`` for the op under ``lease`` before its site DB commits.
+
+        Raises OpError (``duplicate_op_id``, ``dependency_cycle``) and LeaseLost.
+        """
+        own = [spec for spec in specs if not spec.workflow_id]
+        self._know_lanes(own)
+        with self.database.write() as connection:
+            row = connection.execute(select(op.c.token, op.c.workflow_pk).where(op.c.pk == lease.op_pk)).one_or_none()
+            if row is None or row.token != lease.token:
+                raise LeaseLost(lease.token)
+            plan = GraphPlan(connection, self._lane, self.clock.now())
+            plan.load((row.workflow_pk, spec) for spec in own)
+            plan.check(row.workflow_pk, own, lease.op_pk)
+            plan.accept(row.workflow_pk, [spec for spec in own if spec.explicit_id])
+            plan.reserve(lease.op_pk)
+
+    def put_blobs(self, bodies: Sequence[Artifact]) -> None:
+        """Store artifact bodies ahead of the artifacts that will name them."""
+        with self.database.write() as connection:
+            write_blobs(connection, bodies, self.clock.now())
+
+    def cookies(self, workflow_id: str) -> JsonText | None:
+        """The workflow's cookie jar, if it has one."""
+        query = (
+            select(cookie_jar.c.jar_json)
+            .join(workflow, workflow.c.pk == cookie_jar.c.workflow_pk)
+            .where(workflow.c.id == workflow_id)
+        )
+        with self.database.read() as connection:
+            return connection.scalar(query)
+
+    def heartbeat(self, worker_id: str, tokens: Sequence[str], duration: Micros) -> frozenset[str]:
+        """Extend the leases that are still current; the tokens of those that are not."""
+        with self.database.write() as connection:
+            return leases.heartbeat(connection, worker_id, tokens, duration, self.clock.now())
+
+    def lost(self, tokens: Sequence[str]) -> frozenset[str]:
+        """The tokens that are no longer current; reads only."""
+        with self.database.read() as connection:
+            return leases.lost(connection, tokens)
+
+    def sweep(self) -> int:
+        """Take back expired leases; how many."""
+        with self.database.write() as connection:
+            taken = leases.sweep(connection, self._max_lost, self.clock.now())
+            self._announce(connection, taken)
+            return taken
+
+    def register_worker(self, info: WorkerInfo) -> None:
+        """Make a worker known."""
+        with self.database.write() as connection:
+            leases.register(connection, info)
+
+    def retire_worker(self, worker_id: str) -> None:
+        """Forget a worker that ended in good order."""
+        with self.database.write() as connection:
+            leases.retire(connection, worker_id)
+
+    def workers(self, machine: str) -> tuple[WorkerInfo, ...]:
+        """The workers registered on a machine."""
+        with self.database.read() as connection:
+            return leases.workers(connection, machine)
+
+    def bury_worker(self, worker_id: str) -> None:
+        """Expire the leases of a worker that is certainly dead."""
+        with self.database.write() as connection:
+            leases.bury(connection, worker_id, self.clock.now())
+
+    def cancel(self, workflow_id: str) -> int:
+        """Cancel what has not ended of a workflow; how many ops. Raises UsageError."""
+        with self.database.write() as connection:
+            canceled = operate.cancel(connection, workflow_id, self.clock.now())
+            self._announce(connection, canceled)
+            return canceled
+
+    def retry(self, op_id: str, workflow_id: str | None = None) -> int:
+        """Run a failed op again and revive its dependents; how many ops. Raises UsageError."""
+        with self.database.write() as connection:
+            revived = operate.retry(connection, op_id, workflow_id, self.clock.now())
+            self._announce(connection, revived)
+            return revived
+
+    def pause(self, site_name: str, key: str) -> None:
+        """Stop claims from a queue. Raises UsageError."""
+        with self.database.write() as connection:
+            operate.pause(connection, site_name, key)
+
+    def resume(self, site_name: str, key: str) -> None:
+        """Allow claims from a queue again. Raises UsageError."""
+        with self.database.write() as connection:
+            operate.resume(connection, site_name, key, self.clock.now())
+            self._announce(connection, 1)
+
+    def idle(self, machine: str, sites: frozenset[str] | None = None) -> bool:
+        """Whether nothing is running, ready or delayed for this machine."""
+        with self.database.read() as connection:
+            return operate.is_idle(connection, machine, sites)
+
+    def workflow_status(self, workflow_id: str) -> WorkflowStatus | None:
+        """The state of a workflow; None where there is none."""
+        with self.database.read() as connection:
+            status = connection.scalar(select(workflow.c.status).where(workflow.c.id == workflow_id))
+        return None if status is None else WorkflowStatus(status)
+
+    def changes(self) -> changes.ChangeSource:
+        """A listener for commits of other processes, for one thread."""
+        return changes.listen(self.database)
+
+    def _announce(self, connection: Connection, count: int) -> None:
+        if count:
+            changes.announce(connection, self.database)
+
+    def _know_lanes(self, specs: Sequence[NewOp]) -> None:
+        missing = {_domain(spec) for spec in specs} - self._lanes.keys()
+        if not missing:
+            return
+        with self.database.write() as connection:
+            found = {
+                domain: operate.ensure_lane(connection, *domain, self._default_policy) for domain in sorted(missing)
+            }
+        self._lanes.update(found)
+
+    def _lane(self, spec: NewOp) -> tuple[int, int]:
+        return self._lanes[_domain(spec)]
+
+
+def _domain(spec: NewOp) -> tuple[str, str, str]:
+    return spec.site, spec.queue, spec.machine
+
+
+def _emitted(settlement: Settlement) -> tuple[NewOp, ...]:
+    produced = getattr(settlement.outcome, "result", None)
+    return () if produced is None else tuple(produced.emitted)

@@ -1,0 +1,128 @@
+"""One claimed op from its lease to its outcome, without any loop: the only place where runner and store meet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+from engine.errors import LeaseLost, OpError
+from engine.model import EMPTY_RESULT, JsonText, NewOp, Result
+from engine.outcome import Failed, Fenced, Interrupted, Outcome, Succeeded, failure
+from engine.plugins.site import Site
+from engine.runners.base import Refund, RunContext, RunFailed, Runner
+from engine.store.store import Store
+from engine.store.types import LeasedOp
+from engine.worker.committer import Committer
+from engine.worker.database import DatabaseThread
+
+log = logging.getLogger("scraper.worker")
+
+
+class Homes:
+    """The home machines of site DBs, looked up once each; a site without one gets this machine."""
+
+    def __init__(self, store: Store, database: DatabaseThread, machine_id: str) -> None:
+        self._store = store
+        self._database = database
+        self._machine_id = machine_id
+        self._known: dict[str, str] = {}
+
+    async def of(self, site: str) -> str:
+        """The machine that holds the site's DB."""
+        if site not in self._known:
+            self._known[site] = await self._database.until_done(self._store.home_of, site, self._machine_id)
+        return self._known[site]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """What executing an op needs, the same for every op of a worker."""
+
+    store: Store
+    database: DatabaseThread
+    committer: Committer
+    runners: Mapping[str, Runner]
+    sites: Mapping[str, Site]
+    homes: Homes
+    rng: Random
+
+    async def placed(self, result: Result) -> Result:
+        """``result`` with every emitted op pinned to the machine that must run it."""
+        if not result.emitted:
+            return result
+        homes = {site: await self.homes.of(site) for site in {op.site for op in result.emitted} & self.sites.keys()}
+        return replace(result, emitted=tuple(self._place(op, homes) for op in result.emitted))
+
+    def _place(self, op: NewOp, homes: Mapping[str, str]) -> NewOp:
+        site = self.sites.get(op.site)
+        return op if site is None else replace(op, machine=site.machine_for(op.kind, homes[op.site]))
+
+
+async def execute(leased: LeasedOp, bench: Workbench, began: Callable[[], None]) -> Outcome:
+    """Run one claimed op to its outcome; ``began`` is called when its code really starts.
+
+    Only LeaseLost and cancellation come out as exceptions.
+    """
+    op, lease = leased.op, leased.lease
+    evidence = EMPTY_RESULT
+    try:
+        site, runner = _find(leased, bench)
+        context = _context(leased, site, bench, began)
+        if leased.planned is not None:
+            found = await runner.resolve(context)
+            return Fenced() if found is None else Succeeded(await bench.placed(found))
+        return Succeeded(await bench.placed(await runner.run(context)))
+    except Refund as refund:
+        return Interrupted(refund.reason, bench.store.clock.now() + refund.pause if refund.pause else 0)
+    except RunFailed as failed:
+        error, evidence = failed.error, failed.evidence
+    except OpError as failed_error:
+        error = failed_error
+    except (LeaseLost, asyncio.CancelledError):
+        raise
+    except Exception as bug:
+        log.exception("op %s: the runner of kind %s has a bug", op.id, op.kind)
+        error = OpError("internal_error", f"{type(bug).__name__}: {bug}", details={"traceback": traceback.format_exc()})
+    if leased.planned is not None:
+        return Failed(leased.planned)
+    return failure(op, lease, error, evidence, bench.store.clock.now(), bench.rng)
+
+
+def _find(leased: LeasedOp, bench: Workbench) -> tuple[Site, Runner]:
+    op = leased.op
+    runner = bench.runners.get(op.kind)
+    if runner is None:
+        kinds = ", ".join(sorted(bench.runners))
+        raise OpError("missing_runner", f'no runner for kind "{op.kind}" of op "{op.id}" (known kinds: {kinds})')
+    site = bench.sites.get(op.site)
+    if site is None:
+        raise OpError("unknown_site", f'op "{op.id}" belongs to site "{op.site}", which is not registered here')
+    return site, runner
+
+
+def _context(leased: LeasedOp, site: Site, bench: Workbench, began: Callable[[], None]) -> RunContext:
+    op, lease = leased.op, leased.lease
+
+    async def prepare(result: Result) -> None:
+        if result.artifacts:
+            await bench.database.until_done(bench.store.put_blobs, result.artifacts)
+        if any(emitted.explicit_id for emitted in result.emitted):
+            await bench.database.until_done(bench.store.reserve, lease, result.emitted)
+
+    async def cookies() -> JsonText | None:
+        return await bench.database.until_done(bench.store.cookies, op.workflow.id)
+
+    return RunContext(
+        op=op,
+        lease=lease,
+        site=site,
+        engine_uuid=bench.store.uuid,
+        fence=leased.fence,
+        started=began,
+        prepare=prepare,
+        cookies=cookies,
+    )

@@ -1,0 +1,250 @@
+"""The worker: claims in batches, runs many ops at once, settles in groups, and stops in good order.
+
+Teardown runs from the claim outwards: stop claiming, let ops end, give back what has not, commit, and only then stop
+the heartbeats that kept the leases alive meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from engine.clock import SECOND, Micros
+from engine.errors import LeaseLost
+from engine.model import TERMINAL
+from engine.outcome import Failed, Fenced, Interrupted, Outcome, RetryAt, Succeeded
+from engine.store.store import Store
+from engine.store.types import Applied, ClaimRequest, LeasedOp, LostLease, Refused
+from engine.worker.committer import Committer
+from engine.worker.execute import Workbench, execute
+from engine.worker.heartbeat import Heartbeat
+from engine.worker.options import Observer, WorkerOptions, WorkerReport
+from engine.worker.wake import Wake
+
+log = logging.getLogger("scraper.worker")
+
+#: Seconds a stopping worker waits for its last commits; what is not stored by then is found again by its lease.
+_LAST_WORDS = 5.0
+
+
+@dataclass(slots=True)
+class Slot:
+    """One op in flight: its lease, its task, and whether it really began."""
+
+    leased: LeasedOp
+    task: asyncio.Task[None] | None = None
+    begun: bool = False
+    #: The lease is gone: whatever comes out is thrown away.
+    lost: bool = False
+    #: The outcome is on its way into the database: nothing may cancel that.
+    settling: bool = False
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process on one event loop."""
+
+    instance: str
+    options: WorkerOptions
+    bench: Workbench
+    heartbeat: Heartbeat
+    wake: Wake
+    observer: Observer
+    report: WorkerReport = field(default_factory=WorkerReport)
+    _slots: dict[str, Slot] = field(default_factory=dict)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _aborted: bool = False
+
+    @property
+    def store(self) -> Store:
+        return self.bench.store
+
+    @property
+    def committer(self) -> Committer:
+        return self.bench.committer
+
+    def stop(self) -> None:
+        """First call: drain. Second call: end everything that runs, at once."""
+        if self._stopping.is_set():
+            self._aborted = True
+            self._cancel(lambda slot: True)
+        else:
+            self.observer.notice("stopping: no new ops, running ones may end")
+            self._stopping.set()
+            self._cancel(lambda slot: not slot.begun)
+        self.wake.ring()
+
+    async def run(self) -> WorkerReport:
+        """Work until told to stop or until the options say that the work is done."""
+        beats = asyncio.create_task(self.heartbeat.run(self.tokens, self.revoke, self.report))
+        commits = asyncio.create_task(self.committer.run())
+        loop = asyncio.create_task(self._loop())
+        try:
+            done, _ = await asyncio.wait({beats, commits, loop}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            await self._drain()
+            beats.cancel()
+            commits.cancel()
+            await asyncio.gather(beats, commits, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.committer.flush(), _LAST_WORDS)
+        return self.report
+
+    def tokens(self) -> tuple[str, ...]:
+        """The leases this worker holds."""
+        return tuple(self._slots)
+
+    def revoke(self, tokens: frozenset[str]) -> None:
+        """End the ops whose leases are gone: canceled by somebody, or lost while this process stood still."""
+        for token in tokens & self._slots.keys():
+            self._slots[token].lost = True
+        self._cancel(lambda slot: slot.lost)
+
+    async def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self.wake.clear()
+            claimed, next_due = await self._claim()
+            if self._cycles_used_up() or await self._done(claimed):
+                return
+            if not claimed or self._free() == 0:
+                await self.wake.wait(self._pause(next_due))
+
+    async def _claim(self) -> tuple[int, Micros | None]:
+        free = self._free()
+        if free == 0:
+            return 0, None
+        request = ClaimRequest(
+            worker_id=self.instance,
+            machine=self.options.machine_id,
+            limit=free,
+            lease_duration=self.options.lease_duration,
+            sites=self.options.sites,
+        )
+        claim = await self.bench.database.until_done(self.store.claim, request)
+        self.report.cycles += 1
+        for leased in claim.leased:
+            slot = Slot(leased)
+            self._slots[leased.lease.token] = slot
+            slot.task = asyncio.create_task(self._work(slot))
+        return len(claim.leased), claim.next_due
+
+    async def _work(self, slot: Slot) -> None:
+        leased = slot.leased
+        try:
+            outcome = await self._outcome(slot)
+            if outcome is not None:
+                slot.settling = True
+                await self._settle(leased, outcome)
+        finally:
+            self._slots.pop(leased.lease.token, None)
+            self.wake.ring()
+
+    def _began(self, slot: Slot) -> None:
+        slot.begun = True
+        self.committer.started(slot.leased.lease.token, self.store.clock.now())
+        self.observer.op_started(slot.leased.op)
+
+    async def _outcome(self, slot: Slot) -> Outcome | None:
+        if self._giving_back():
+            return Interrupted("the worker stopped before the op began")
+        try:
+            return await execute(slot.leased, self.bench, lambda: self._began(slot))
+        except LeaseLost:
+            slot.lost = True
+        except asyncio.CancelledError:
+            if not (slot.lost or self._stopping.is_set()):
+                raise
+        if slot.lost:
+            self.observer.op_ended(slot.leased.op, "lease_lost", "the lease was taken back")
+            return None
+        return Interrupted("the worker stopped")
+
+    async def _settle(self, leased: LeasedOp, outcome: Outcome) -> None:
+        verdict = await self.committer.settle(leased.lease, outcome)
+        if isinstance(verdict, Refused):
+            evidence = outcome.result if isinstance(outcome, Succeeded) else None
+            outcome = Failed(verdict.error) if evidence is None else Failed(verdict.error, evidence)
+            verdict = await self.committer.settle(leased.lease, outcome)
+        match verdict:
+            case Applied():
+                self._count(leased, outcome)
+            case LostLease():
+                self.observer.op_ended(leased.op, "lease_lost", "the outcome came after the lease had passed on")
+            case Refused(error=error):
+                log.error("op %s: its failure could not be stored: %s", leased.op.id, error)
+            case _:
+                assert_never(verdict)
+
+    def _count(self, leased: LeasedOp, outcome: Outcome) -> None:
+        report, ended = self.report, self.observer.op_ended
+        match outcome:
+            case Succeeded():
+                report.processed += 1
+                report.succeeded += 1
+                ended(leased.op, "succeeded", "")
+            case RetryAt(error=error):
+                report.processed += 1
+                report.retried += 1
+                ended(leased.op, "retried", str(error))
+            case Failed(error=error):
+                report.processed += 1
+                report.failed += 1
+                ended(leased.op, "failed", str(error))
+            case Interrupted(reason=reason):
+                report.interrupted += 1
+                ended(leased.op, "interrupted", reason)
+            case Fenced():
+                report.failed += leased.planned is not None and leased.planned.code != "canceled"
+                ended(leased.op, "failed" if leased.planned else "canceled", str(leased.planned or ""))
+            case _:
+                assert_never(outcome)
+
+    async def _done(self, claimed: int) -> bool:
+        if self.options.until_workflow is not None:
+            status = await self.bench.database.until_done(self.store.workflow_status, self.options.until_workflow)
+            self.report.workflow_status = status
+            if status is not None and status.value in {state.value for state in TERMINAL}:
+                return True
+        if not self.options.until_idle or claimed or self._slots:
+            return False
+        return await self.bench.database.until_done(self.store.idle, self.options.sites)
+
+    def _giving_back(self) -> bool:
+        return self._stopping.is_set() and not self._cycles_used_up()
+
+    def _cycles_used_up(self) -> bool:
+        return 0 < self.options.max_cycles <= self.report.cycles
+
+    def _free(self) -> int:
+        return self.options.max_workers - len(self._slots)
+
+    def _pause(self, next_due: Micros | None) -> float:
+        pause = self.options.poll_interval
+        if next_due is not None:
+            pause = min(pause, max(0, next_due - self.store.clock.now()))
+        return pause / SECOND
+
+    async def _drain(self) -> None:
+        self._stopping.set()
+        if self._slots and not self._aborted:
+            limit = self.options.drain_timeout / SECOND if self._giving_back() else None
+            await asyncio.wait(self._tasks(), timeout=limit)
+        self._cancel(lambda slot: True)
+        if self._slots:
+            await asyncio.wait(self._tasks(), timeout=_LAST_WORDS)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [slot.task for slot in self._slots.values() if slot.task is not None]
+
+    def _cancel(self, which: Callable[[Slot], bool]) -> None:
+        for slot in self._slots.values():
+            if slot.task is not None and not slot.settling and which(slot):
+                slot.task.cancel()
