@@ -238,7 +238,8 @@ def load_settings(
 
     Raises ConfigError naming every fault.
     """
-    settings, configured = Settings(), ()
+    settings = Settings()
+    configured: Sequence[str] = ()
     file = config_file(env, config)
     if file is not None:
         settings, configured = _from_file(settings, file)

@@ -22,6 +22,7 @@ Place: TypeAlias = tuple[str | int, ...]
 #: More nodes than any honest file has: aliases can blow a small file up to billions.
 _MOST_NODES = 100_000
 _MOST_BYTES = 4_000_000
+_DEEPEST = 100
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -73,6 +74,7 @@ def read_document(file: Path) -> Document:
 def parse_document(file: Path, text: str) -> Document:
     """The document in ``text``, reported as ``file``. Raises Unreadable."""
     try:
+        _refuse_depths(file, text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -82,9 +84,17 @@ def parse_document(file: Path, text: str) -> Document:
             loader.dispose()
     except yaml.YAMLError as error:
         raise Unreadable(_yaml_fault(file, error)) from error
-    except RecursionError as error:
-        raise Unreadable(Fault(file, 0, "is nested too deeply")) from error
     return Document(file, {} if value is None else value, reader.lines, reader.texts)
+
+
+def _refuse_depths(file: Path, text: str) -> None:
+    """The composer of the C library recurses without limit and takes the process down with it."""
+    depth = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise Unreadable(Fault(file, event.start_mark.line + 1, "is nested too deeply"))
 
 
 def _yaml_fault(file: Path, error: yaml.YAMLError) -> Fault:
