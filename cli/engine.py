@@ -1,0 +1,105 @@
+"""``scraper engine``: the engine database from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.invocation import invocation_of
+from cli.options import EngineDb, Output
+from cli.output import Format, fields, instant, print_json, say
+
+if TYPE_CHECKING:
+    from engine.views.types import Counts, EngineView
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+migrations = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(migrations, name="migrations")
+
+
+@app.callback()
+def engine() -> None:
+    """Look at the engine database.
+
+    Example: scraper engine status --output json
+    """
+
+
+@migrations.callback()
+def engine_migrations() -> None:
+    """Look at the schema's migrations.
+
+    Example: scraper engine migrations status
+    """
+
+
+@app.command()
+def status(ctx: typer.Context, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """Say what the engine database holds. A missing one is not created.
+
+    Example: scraper engine status --engine-db state/engine.db
+    """
+    view = _view(ctx, engine_db)
+    if output is Format.JSON:
+        print_json(view)
+        return
+    fields(
+        (
+            ("Engine DB", view.path),
+            ("Exists", _yes(view.exists)),
+            ("Initialized", _yes(view.initialized)),
+            ("Current schema version", "n/a" if view.current_version is None else view.current_version),
+            ("Latest known migration", view.latest_known_migration),
+            ("Migrations up to date", _yes(view.up_to_date)),
+        )
+    )
+    if view.counts is not None:
+        _print_counts(view.counts)
+
+
+def _print_counts(counts: Counts) -> None:
+    say(f"Workflows: {counts.workflows}")
+    say("Ops:")
+    for state, number in counts.ops.items():
+        say(f"  {state}: {number}")
+    say("Leases:")
+    say(f"  active: {counts.leases_active}")
+    say(f"  expired: {counts.leases_expired}")
+    say(f"Results: {counts.results}")
+    say(f"Artifacts: {counts.artifacts}")
+
+
+@migrations.command("status")
+def migrations_status(ctx: typer.Context, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """List every known migration and when it was applied.
+
+    Example: scraper engine migrations status
+    """
+    view = _view(ctx, engine_db)
+    if output is Format.JSON:
+        print_json({"path": view.path, "upToDate": view.up_to_date, "migrations": view.migrations})
+        return
+    say(f"Engine DB: {view.path}")
+    say("Migrations:")
+    for migration in view.migrations:
+        applied = migration.applied_at is not None
+        at = f" at {instant(migration.applied_at)}" if applied else ""
+        say(f"  [{'applied' if applied else 'pending'}] {migration.version} {migration.name}{at}")
+
+
+def _view(ctx: typer.Context, engine_db: str | None) -> EngineView:
+    from engine.clock import SystemClock
+    from engine.views.reader import Views
+
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    views = Views(invocation.settings.engine_db)
+    try:
+        return views.engine(SystemClock().now())
+    finally:
+        views.close()
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
