@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from engine.clock import SECOND, Micros
 from engine.documents import Document, Unreadable, check_shape, load_schema, read_document
 from engine.durations import parse_duration
-from engine.errors import ConfigError
+from engine.errors import ConfigError, UsageError
 from engine.faults import Fault, did_you_mean, report
 from engine.model import QueuePolicy
 
@@ -102,12 +102,15 @@ class Settings:
     def with_flags(self, flags: Mapping[str, tuple[str, Any]]) -> Settings:
         """These settings overruled by flags: key -> (flag, value); a value of None was not given.
 
-        Raises ConfigError naming the flag.
+        Raises UsageError naming the flag.
         """
         settings = self
         for key, (flag, raw) in flags.items():
             if raw is not None:
-                settings = _apply(settings, key, raw, f"flag {flag}", flag)
+                try:
+                    settings = _apply(settings, key, raw, f"flag {flag}", flag)
+                except ConfigError as error:
+                    raise UsageError(str(error)) from error
         return settings
 
 

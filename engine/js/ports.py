@@ -5,11 +5,13 @@ All calls are synchronous and happen on V8's thread inside a host call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from engine.clock import Micros
 from engine.model import JsonText, Record
+from engine.plugins.site import Site
 
 SqlValue: TypeAlias = int | float | str | bytes | None
 
@@ -38,6 +40,19 @@ class StaleClaim(Exception):
     """The claim is older than the inbox's horizon: nothing of this transaction was kept."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """Whose transaction a session is: the key of its inbox row, and what records carry."""
+
+    engine_uuid: str
+    #: The op's surrogate; for a verb, a text that no surrogate can be.
+    op_key: str
+    generation: int
+    claimed_at: Micros
+    workflow_id: str
+    op_id: str
+
+
 class SiteSession(Protocol):
     """One execution's single transaction on the site DB, begun lazily, committed with the inbox row."""
 
@@ -48,6 +63,15 @@ class SiteSession(Protocol):
         ...
 
     def last_insert_id(self) -> int | None: ...
+
+    def has_table(self, table: str) -> bool: ...
+
+    def has_column(self, table: str, column: str) -> bool: ...
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for the database's lock."""
+        ...
 
     def write_record(self, record: Record) -> None:
         """Buffer an upsert into ``scraper_records``; applied at :meth:`commit`."""
@@ -79,10 +103,49 @@ class EngineReads(Protocol):
         """The result of an op as ``ctx.dep`` shows it (JSON text; artifacts carry ``sha256`` instead of a body)."""
         ...
 
+    def standing(self, workflow_id: str, kind: str, dedup_key: str) -> str | None:
+        """The id of the op that holds a dedup key, if any does."""
+        ...
+
     def blob(self, sha256: str) -> bytes:
         """The bytes of an artifact. Raises KeyError."""
         ...
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
         """A read of the tables scripts know (``ops``, ``results``, …). Raises SqlRefused for anything but a read."""
+        ...
+
+
+#: Runs the JavaScript migration of that file name on the migration's own transaction. Raises OpError when it throws.
+MigrationScript: TypeAlias = Callable[[str, SiteSession], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What migrating a site DB did."""
+
+    site: str
+    #: Where the database is, for people.
+    database: str
+    applied: tuple[str, ...]
+    version: int
+
+
+class SiteDatabases(Protocol):
+    """The site DBs of one child process."""
+
+    def migrate(self, site: Site, run_js: MigrationScript) -> MigrationReport:
+        """Apply what is pending, once per site and process. Raises SiteError, DatabaseBusy."""
+        ...
+
+    def session(self, site: Site, spec: SessionSpec, *, writer: bool) -> SiteSession:
+        """A session; a ``writer`` takes the write lock at its first call, a reader only when it writes."""
+        ...
+
+    def outcome(self, site: Site, spec: SessionSpec) -> bytes | None:
+        """The outcome the inbox holds under the key, if any (a fence is none)."""
+        ...
+
+    def fence(self, site: Site, spec: SessionSpec) -> bytes | None:
+        """Close the key; the outcome that stood there already, if any."""
         ...

@@ -14,8 +14,8 @@ class WorkerOptions:
     """How one worker process works. Durations are microseconds."""
 
     worker_id: str = "scraper-worker"
-    #: Names the machine whose site DBs are local; ops pinned to another machine are left alone.
-    machine_id: str
+    #: Names the machine whose site DBs are local; ops pinned to another machine are left alone. "" = this one.
+    machine_id: str = ""
     max_workers: int = 4
     poll_interval: Micros = SECOND // 4
     lease_duration: Micros = 30 * SECOND
@@ -28,12 +28,19 @@ class WorkerOptions:
     until_workflow: str | None = None
     #: End after this many claim rounds; 0 = never.
     max_cycles: int = 0
+    #: JS child processes; 0 = one per processor.
+    js_processes: int = 0
+    #: For whoever judges the report; the worker goes on after a failure.
+    fail_on_error: bool = False
 
 
 @dataclass(slots=True)
 class WorkerReport:
     """What a worker did, counted as it happens."""
 
+    worker_id: str = ""
+    engine_db: str = ""
+    sites_dir: str = ""
     cycles: int = 0
     #: Ops taken back from workers that died or froze.
     refreshed: int = 0

@@ -215,7 +215,7 @@ class Worker:
                 return True
         if not self.options.until_idle or claimed or self._slots:
             return False
-        return await self.bench.database.until_done(self.store.idle, self.options.sites)
+        return await self.bench.database.until_done(self.store.idle, self.options.machine_id, self.options.sites)
 
     def _giving_back(self) -> bool:
         return self._stopping.is_set() and not self._cycles_used_up()

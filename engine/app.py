@@ -1,0 +1,279 @@
+"""The composition root: settings in, working things out. The only module that constructs everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.config import Settings
+from engine.errors import OpError, SiteError
+from engine.faults import Fault
+from engine.js.jobs import ChildBusy
+from engine.js.pool import JsPool, PoolSettings, ScriptFailed
+from engine.jschild import ENVIRONMENT
+from engine.machine import machine_id
+from engine.plugins.registry import Registry
+from engine.plugins.site import Site
+from engine.projection.migrate import find_migrations
+from engine.runners.base import Runner
+from engine.runners.http import HttpRunner, HttpRunnerSettings
+from engine.runners.js import JsRunner
+from engine.store.store import Store
+from engine.store.types import WorkerInfo
+from engine.submission import submit
+from engine.verbs import VerbSpec, read_declarations
+from engine.worker.committer import Committer
+from engine.worker.database import DatabaseThread
+from engine.worker.execute import Homes, Workbench
+from engine.worker.heartbeat import Heartbeat
+from engine.worker.liveness import own_identity
+from engine.worker.options import Observer, WorkerOptions, WorkerReport
+from engine.worker.wake import Wake
+from engine.worker.worker import Worker
+
+__all__ = [
+    "MigrationReport",
+    "SubmitReport",
+    "WorkerOptions",
+    "WorkerReport",
+    "check_site",
+    "migrate_site",
+    "open_store",
+    "run_worker",
+    "scan_verbs",
+    "submit_verb",
+]
+
+#: The command of a JS child.
+CHILD = (sys.executable, "-m", "engine.jschild")
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReport:
+    """What a submission did."""
+
+    site: str
+    verb: str
+    full_path: str
+    workflow_id: str
+    engine_db: str
+    site_db: str
+    submitted: int
+    target_op: str | None
+    verb_data_json: str
+    warning: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What migrating a site DB did."""
+
+    site: str
+    db: str
+    applied: tuple[str, ...]
+    version: int
+
+
+def open_store(settings: Settings) -> Store:
+    """The engine DB of the settings. Raises ConfigError, DatabaseRefused, DatabaseUnavailable."""
+    return Store.open(settings.engine_db, default_policy=settings.default_policy, max_lost=settings.leases.max_lost)
+
+
+def scan_verbs(site: Site) -> tuple[VerbSpec, ...]:
+    """The verbs a site declares. Raises SiteError."""
+
+    async def scan() -> list[dict[str, Any]]:
+        async with _pool({"sites_dir": "."}, size=1) as pool:
+            return await pool.scan(site)
+
+    root = str(site.verbs_root.relative_to(site.root)) if site.verbs_root is not None else ""
+    return read_declarations(asyncio.run(scan()), f"{site.root}/{root}")
+
+
+def submit_verb(
+    settings: Settings,
+    registry: Registry,
+    site_name: str,
+    verb: VerbSpec,
+    values: Mapping[str, Mapping[str, Any]],
+    workflow_id: str | None,
+) -> SubmitReport:
+    """Run a verb and store its workflow. Raises SubmissionRefused and what opening the databases raises."""
+    site = registry.site(site_name)
+    with contextlib.closing(open_store(settings)) as store:
+
+        async def run() -> SubmitReport:
+            async with _pool(_told(settings, store), size=1) as pool:
+                machine = machine_id(settings.sites_dir)
+                done = await submit(store, pool, site, verb, values, workflow_id, machine)
+            return SubmitReport(
+                site=site.name,
+                verb=verb.name,
+                full_path=verb.full_path,
+                workflow_id=done.submitted.workflow.id,
+                engine_db=store.name,
+                site_db=_site_db(settings, site),
+                submitted=len(done.submitted.op_ids),
+                target_op=done.target_op,
+                verb_data_json=done.verb_data,
+                warning=done.submitted.warning,
+            )
+
+        return asyncio.run(run())
+
+
+def migrate_site(settings: Settings, site: Site) -> MigrationReport:
+    """Bring a site's DB up to date. Raises SiteError."""
+
+    async def migrate() -> MigrationReport:
+        async with _pool(_told(settings, None), size=1) as pool:
+            report = await pool.migrate(site)
+        return MigrationReport(site.name, report.database, report.applied, report.version)
+
+    try:
+        return asyncio.run(migrate())
+    except (OpError, ScriptFailed, ChildBusy) as error:
+        raise SiteError(error.message if isinstance(error, OpError) else str(error)) from error
+
+
+def check_site(site: Site) -> tuple[Fault, ...]:
+    """Faults that only loading the site's files shows: verbs and migrations."""
+    faults: list[Fault] = []
+    for check in (lambda: scan_verbs(site), lambda: find_migrations(site)):
+        try:
+            check()
+        except SiteError as error:
+            faults.append(Fault(site.manifest, 0, str(error)))
+    return tuple(faults)
+
+
+def run_worker(
+    settings: Settings,
+    registry: Registry,
+    options: WorkerOptions,
+    observer: Observer,
+    *,
+    store: Store | None = None,
+    child: Sequence[str] = CHILD,
+) -> WorkerReport:
+    """Work until the options or a signal end it. Raises what opening the engine DB raises."""
+    options = replace(
+        options,
+        machine_id=options.machine_id or machine_id(settings.sites_dir),
+        js_processes=options.js_processes or os.cpu_count() or 1,
+    )
+    opened = store or open_store(settings)
+    with contextlib.closing(opened):
+        for site in registry.sites.values():
+            opened.put_policies(site.name, site.queue_policies, site.default_policy)
+        return asyncio.run(_work(settings, registry, options, observer, opened, child))
+
+
+async def _work(
+    settings: Settings,
+    registry: Registry,
+    options: WorkerOptions,
+    observer: Observer,
+    store: Store,
+    child: Sequence[str],
+) -> WorkerReport:
+    me = WorkerInfo(
+        id=f"{options.worker_id}-{os.getpid()}-{secrets.token_hex(3)}",
+        name=options.worker_id,
+        machine=options.machine_id,
+        process=own_identity(),
+        hostname=socket.gethostname(),
+        started_at=store.clock.now(),
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        database, beats = DatabaseThread("scraper-db", observer), DatabaseThread("scraper-beat", observer)
+        stack.callback(database.close)
+        stack.callback(beats.close)
+        await database.until_done(store.register_worker, me)
+        pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
+        runners = _runners(settings, pool)
+        for runner in runners.values():
+            stack.push_async_callback(runner.aclose)
+        wake = Wake(store)
+        stack.callback(wake.close)
+        worker = Worker(
+            instance=me.id,
+            options=options,
+            bench=Workbench(
+                store=store,
+                database=database,
+                committer=Committer(store, database, wake.ring),
+                runners=runners,
+                sites=registry.sites,
+                homes=Homes(store, database, options.machine_id),
+                rng=random.Random(),
+            ),
+            heartbeat=Heartbeat(store, beats, me, options.lease_duration, observer),
+            wake=wake,
+            observer=observer,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, worker.stop)
+            stack.callback(loop.remove_signal_handler, number)
+        report = await worker.run()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(database.until_done(store.retire_worker, me.id), 5.0)
+    report.worker_id, report.engine_db, report.sites_dir = options.worker_id, store.name, str(settings.sites_dir)
+    return report
+
+
+def _runners(settings: Settings, pool: JsPool) -> dict[str, Runner]:
+    """The op kinds of this scraper: one line each."""
+    http = HttpRunnerSettings(
+        timeout=settings.http.timeout,
+        proxy=settings.http.proxy or None,
+        max_bytes=settings.http.max_bytes,
+        max_redirects=settings.http.max_redirects,
+    )
+    return {
+        "js": JsRunner(pool),
+        "http/fetch": HttpRunner(http),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _pool(
+    told: Mapping[str, Any], size: int, settings: Settings | None = None, child: Sequence[str] = CHILD
+) -> AsyncIterator[JsPool]:
+    environment = {**os.environ, ENVIRONMENT: json.dumps(told)}
+    resident = (settings.js.resident_mb if settings is not None else 512) << 20
+    pool = JsPool(PoolSettings(command=child, environment=environment, size=size, resident_bytes=resident))
+    try:
+        yield pool
+    finally:
+        await pool.aclose()
+
+
+def _told(settings: Settings, store: Store | None) -> dict[str, Any]:
+    """What a child needs to know to open its databases."""
+    clock = store.clock if store is not None else None
+    return {
+        "engine_url": None if store is None else store.url,
+        "sites_dir": str(Path(settings.sites_dir).absolute()),
+        "site_database_url": settings.site_database_url,
+        "clock_offset": clock.offset if isinstance(clock, SystemClock) else 0,
+    }
+
+
+def _site_db(settings: Settings, site: Site) -> str:
+    if site.dialect == "sqlite":
+        return str(settings.sites_dir / site.database_file)
+    return (settings.site_database_url or "").replace("{site}", site.name.replace("-", "_"))

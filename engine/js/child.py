@@ -1,0 +1,254 @@
+"""The loop of one JS child process: one job at a time, no asyncio, no threads of its own.
+
+An op that wrote to its site DB is committed in two steps: the child sends the result and keeps its transaction open,
+the worker validates it and answers, and only then does the child commit it together with its inbox row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.clock import SECOND, Clock
+from engine.codec import decode_result, encode_result, result_to_dict
+from engine.errors import OpError, ScraperError
+from engine.js.host import Effects, Host, Identity
+from engine.js.isolate import Limits, execute
+from engine.js.jobs import error_to_dict, outcome_data, site_from_dict
+from engine.js.modules import ModuleRoots
+from engine.js.ports import (
+    AlreadyApplied,
+    DatabaseBusy,
+    EngineReads,
+    SessionSpec,
+    SiteDatabases,
+    SiteSession,
+    SqlRefused,
+    StaleClaim,
+)
+from engine.js.scan import scan_verbs
+from engine.js.wire import ChildChannel, Frame
+from engine.model import Result
+from engine.plugins.site import Site
+
+_PR_SET_PDEATHSIG = 1
+_MIGRATION_LIMITS = Limits(seconds=300.0, heap_bytes=256 << 20)
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process when ``parent`` ends, however it ends. Linux asks the kernel; everywhere EOF ends the loop."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Child:
+    """Answers the worker's jobs until the channel closes."""
+
+    def __init__(
+        self, channel: ChildChannel, databases: SiteDatabases, reads: EngineReads | None, clock: Clock
+    ) -> None:
+        self._channel = channel
+        self._databases = databases
+        self._reads = reads
+        self._clock = clock
+        #: Scripts that wrote last time: they take the write lock at their first call.
+        self._writers: set[tuple[str, str]] = set()
+        self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
+            "script": self._script,
+            "resolve": self._resolve,
+            "verb": self._verb,
+            "scan": self._scan,
+            "migrate": self._migrate,
+        }
+
+    def serve(self) -> None:
+        """Work until the worker closes its end."""
+        while True:
+            try:
+                frame = self._channel.receive()
+            except EOFError:
+                return
+            self._answer(frame)
+
+    def _answer(self, frame: Frame) -> None:
+        job = frame.header
+        try:
+            self._jobs[job["do"]](job)
+        except OpError as error:
+            self._channel.send({"say": "failed", "error": error_to_dict(error)})
+        except DatabaseBusy as error:
+            self._channel.send({"say": "busy", "reason": str(error)})
+        except ScraperError as error:
+            failure = OpError("site_migration_failed", str(error))
+            self._channel.send({"say": "failed", "error": error_to_dict(failure)})
+
+    def _script(self, job: dict[str, Any]) -> None:
+        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        self._databases.migrate(site, self._migration(site))
+        for generation in job["fence"]:
+            self._databases.fence(site, _at(spec, generation))
+        if job["earlier_claims"] and self._replay(site, spec):
+            return
+        self._channel.send({"say": "started"})
+        key = (site.name, job["entry"])
+        try:
+            self._execute(job, site, spec, writer=key in self._writers)
+        except DatabaseBusy:
+            # somebody committed between this script's reads and its first write: once more, holding the lock
+            self._writers.add(key)
+            self._execute(job, site, spec, writer=True)
+
+    def _replay(self, site: Site, spec: SessionSpec) -> bool:
+        stored = self._databases.outcome(site, spec)
+        if stored is None:
+            return False
+        self._send_result("done", decode_result(stored))
+        return True
+
+    def _execute(self, job: dict[str, Any], site: Site, spec: SessionSpec, *, writer: bool) -> None:
+        session = self._databases.session(site, spec, writer=writer)
+        roots = [] if site.scripts_root is None else [(_shown(site, site.scripts_root), site.scripts_root)]
+        identity = Identity(spec.workflow_id, site.name, spec.op_id, self._clock.now())
+        host = Host(ModuleRoots(roots), self._clock, identity=identity, session=session, reads=self._reads)
+        try:
+            returned = execute(host, {"mode": "script", "entry": job["entry"], "ctx": job["ctx"]}, _limits(job))
+            data, error = outcome_data(returned)
+            if error is not None:
+                raise error
+        except OpError as error:
+            session.rollback()
+            if host.busy:
+                raise DatabaseBusy(error.message) from error
+            self._send_failure(error, host.effects)
+            return
+        if host.busy:
+            session.rollback()
+            raise DatabaseBusy("the script caught the error of a busy database")
+        self._finish(site, spec, session, _result(host.effects, data))
+        if session.wrote:
+            self._writers.add((site.name, job["entry"]))
+
+    def _finish(self, site: Site, spec: SessionSpec, session: SiteSession, result: Result) -> None:
+        if not session.wrote:
+            session.rollback()
+            self._send_result("done", result)
+            return
+        self._send_result("prepared", result)
+        if self._channel.receive().header["do"] != "commit":
+            session.rollback()
+            self._channel.send({"say": "aborted"})
+            return
+        try:
+            session.commit(encode_result(result))
+        except AlreadyApplied:
+            stored = self._databases.outcome(site, spec)
+            if stored is None:
+                raise OpError("fenced", "the op was given up while it ran; its site writes were rolled back") from None
+            self._send_result("done", decode_result(stored))
+            return
+        except StaleClaim:
+            raise OpError("fenced", "the claim is older than the inbox; its site writes were rolled back") from None
+        except SqlRefused as error:
+            self._send_failure(OpError("runner_error", f"the site database refused the commit: {error}"), Effects())
+            return
+        self._channel.send({"say": "committed"})
+
+    def _resolve(self, job: dict[str, Any]) -> None:
+        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        self._databases.migrate(site, self._migration(site))
+        for generation in job["fence"]:
+            self._databases.fence(site, _at(spec, generation))
+        stored = self._databases.fence(site, spec)
+        if stored is None:
+            self._channel.send({"say": "closed"})
+        else:
+            self._send_result("done", decode_result(stored))
+
+    def _verb(self, job: dict[str, Any]) -> None:
+        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        self._databases.migrate(site, self._migration(site))
+        session = self._databases.session(site, spec, writer=True)
+        assert site.verbs_root is not None
+        roots = ModuleRoots([("", site.root), (_shown(site, site.verbs_root), site.verbs_root)])
+        identity = Identity(spec.workflow_id, site.name, None, self._clock.now())
+        host = Host(roots, self._clock, identity=identity, session=session, reads=self._reads)
+        call = {"mode": "verb", "entry": job["entry"], "function": job["function"], "ctx": job["ctx"]}
+        try:
+            returned = execute(host, call, _limits(job))
+        except OpError:
+            session.rollback()
+            raise
+        self._send_result("prepared", _result(host.effects, returned), settings=host.effects.settings)
+        if self._channel.receive().header["do"] != "commit":
+            session.rollback()
+            self._channel.send({"say": "aborted"})
+            return
+        if session.wrote:
+            session.commit(encode_result(Result()))
+        session.rollback()
+        self._channel.send({"say": "committed"})
+
+    def _scan(self, job: dict[str, Any]) -> None:
+        self._channel.send({"say": "scanned", "files": scan_verbs(site_from_dict(job["site"]), self._clock)})
+
+    def _migrate(self, job: dict[str, Any]) -> None:
+        site = site_from_dict(job["site"])
+        report = self._databases.migrate(site, self._migration(site))
+        self._channel.send(
+            {"say": "migrated", "database": report.database, "applied": list(report.applied), "version": report.version}
+        )
+
+    def _migration(self, site: Site) -> Callable[[str, SiteSession], None]:
+        def run(path: str, session: SiteSession) -> None:
+            assert site.js_migrations_root is not None
+            roots = ModuleRoots([(_shown(site, site.js_migrations_root), site.js_migrations_root)])
+            host = Host(roots, self._clock, session=session)
+            execute(host, {"mode": "migration", "entry": path}, _MIGRATION_LIMITS)
+
+        return run
+
+    def _send_result(self, say: str, result: Result, **more: Any) -> None:
+        bodies = [item.body for item in result.artifacts if item.body is not None]
+        self._channel.send({"say": say, "result": result_to_dict(result), **more}, bodies)
+
+    def _send_failure(self, error: OpError, effects: Effects) -> None:
+        evidence = Result(artifacts=tuple(effects.artifacts), logs=tuple(effects.logs))
+        bodies = [item.body for item in evidence.artifacts if item.body is not None]
+        answer = {"say": "failed", "error": error_to_dict(error), "result": result_to_dict(evidence)}
+        self._channel.send(answer, bodies)
+
+
+def _at(spec: SessionSpec, generation: int) -> SessionSpec:
+    return SessionSpec(
+        engine_uuid=spec.engine_uuid,
+        op_key=spec.op_key,
+        generation=generation,
+        claimed_at=spec.claimed_at,
+        workflow_id=spec.workflow_id,
+        op_id=spec.op_id,
+    )
+
+
+def _limits(job: dict[str, Any]) -> Limits:
+    return Limits(seconds=job["timeout"] / SECOND, heap_bytes=job["heap_mb"] << 20)
+
+
+def _result(effects: Effects, data: str) -> Result:
+    return Result(
+        data=data,
+        records=tuple(effects.records),
+        artifacts=tuple(effects.artifacts),
+        emitted=tuple(effects.emitted),
+        logs=tuple(effects.logs),
+    )
+
+
+def _shown(site: Site, folder: Any) -> str:
+    """How positions name a root: relative to the site's folder."""
+    return str(folder.relative_to(site.root)) if folder.is_relative_to(site.root) else str(folder.name)

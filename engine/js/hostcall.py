@@ -1,0 +1,101 @@
+"""A synchronous call from JavaScript into Python, which mini-racer itself does not offer.
+
+JavaScript writes a request as UTF-16 into shared memory and calls a native callback; mini-racer runs that callback on
+V8's own thread while the script waits inside the call. The Python side reads the request, does the work and writes the
+answer into the same memory before it returns. While in there, nothing that goes through the isolate may be used.
+
+This is the only module that leans on private members of mini-racer (``_ctx``, ``handle_callback_from_v8``,
+``mr_make_js_callback``); ``tests/js/test_hostcall.py`` fails loudly when a release changes them.
+
+Layout: four int32 (length in UTF-16 units, more-follows flag, error flag, spare), then the units.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from py_mini_racer import MiniRacer
+
+#: UTF-16 units a single hand-over can hold; longer texts travel in pieces.
+ROOM = 64 * 1024
+_HEADER = struct.Struct("=iiii")
+_CALLBACK_ID = 1 << 40
+
+
+class HostError(Exception):
+    """A failure that the script sees as a JavaScript Error and may catch."""
+
+    def __init__(self, message: str, name: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        self.code = code
+
+    def as_json(self) -> str:
+        """What the bridge turns into an Error."""
+        return json.dumps({"message": str(self), "name": self.name, "code": self.code})
+
+
+Handler = Callable[[str, str], str]
+
+
+class HostCall:
+    """The host's end of one isolate's bridge. ``handler`` gets a call's name and payload, and may raise HostError."""
+
+    def __init__(self, racer: MiniRacer, handler: Handler) -> None:
+        self._handler = handler
+        context: Any = racer._ctx
+        self._context = context
+        memory = racer.eval(f"globalThis.$shared = new SharedArrayBuffer({_HEADER.size + 2 * ROOM})")
+        assert isinstance(memory, memoryview)
+        self._memory = memory
+        self._request: list[bytes] = []
+        self._answer = b""
+        self._handles: list[Any] = []
+        self._library_handler = self._context.handle_callback_from_v8
+        object.__setattr__(self._context, "handle_callback_from_v8", self._dispatch)
+        raw = self._context._dll.mr_make_js_callback(self._context._ctx, _CALLBACK_ID)
+        self.function = self._context._value_handle_to_python(self._context._wrap_raw_handle(raw))
+
+    def release(self) -> None:
+        """Free the argument handles of the calls so far. Not from inside a call."""
+        handles, self._handles = self._handles, []
+        for raw in handles:
+            self._context._free(raw)
+
+    def _dispatch(self, callback_id: int, raw: Any) -> None:
+        if callback_id != _CALLBACK_ID:
+            # a script stopped in a microtask may still report to a loop that is gone
+            with suppress(RuntimeError):
+                self._library_handler(callback_id, raw)
+            return
+        self._handles.append(raw)
+        length, flag, _, _ = _HEADER.unpack_from(self._memory)
+        if flag == 2:
+            self._hand_over(0)
+            return
+        self._request.append(self._memory[_HEADER.size : _HEADER.size + 2 * length].tobytes())
+        if flag == 1:
+            return
+        request = b"".join(self._request).decode("utf-16-le", "surrogatepass")
+        self._request.clear()
+        failed, answer = self._call(request)
+        self._answer = answer.encode("utf-16-le", "surrogatepass")
+        self._hand_over(failed)
+
+    def _call(self, request: str) -> tuple[int, str]:
+        name, _, payload = request.partition("\n")
+        try:
+            return 0, self._handler(name, payload)
+        except HostError as error:
+            return 1, error.as_json()
+        except BaseException as error:
+            return 1, HostError(f"{type(error).__name__}: {error}", code="internal_error").as_json()
+
+    def _hand_over(self, failed: int) -> None:
+        piece, self._answer = self._answer[: 2 * ROOM], self._answer[2 * ROOM :]
+        self._memory[_HEADER.size : _HEADER.size + len(piece)] = piece
+        _HEADER.pack_into(self._memory, 0, len(piece) // 2, 1 if self._answer else 0, failed, 0)

@@ -1,0 +1,175 @@
+"""``require("html")``: parsing and CSS selection at native speed, the tree staying on this side of the bridge."""
+
+from __future__ import annotations
+
+import html as entities
+import re
+from typing import Any
+from urllib.parse import urljoin
+
+import ada_url
+from selectolax.lexbor import LexborHTMLParser
+
+from engine.js.hostcall import HostError
+
+_SPACE = re.compile(r"\s+")
+_SKIPPED = frozenset({"button", "submit", "reset", "image", "file"})
+
+Shown = list[Any]
+
+
+class Trees:
+    """The documents one execution parsed, and the nodes it holds, by handle."""
+
+    def __init__(self) -> None:
+        self._documents: list[Any] = []
+        self._nodes: list[Any] = []
+
+    def call(self, name: str, argument: Any) -> Any:
+        """Answer one ``html.*`` call."""
+        match name:
+            case "parse":
+                return self._parse(argument)
+            case "resolve":
+                return resolve(*argument)
+            case "unescape":
+                return entities.unescape(argument)
+            case "html":
+                return self._nodes[argument].html
+            case "parent" | "next":
+                return self._maybe(getattr(self._nodes[argument], name))
+            case "children":
+                return [self._show(node) for node in self._nodes[argument].iter()]
+        handle, *rest = argument
+        node = self._nodes[handle]
+        match name:
+            case "css":
+                return [self._show(found) for found in _select(node, rest[0])]
+            case "first":
+                return self._maybe(_first(node, rest[0]))
+            case "text":
+                return _text(node, rest[0])
+            case "extract":
+                return [_fields(found, rest[1]) for found in _select(node, rest[0])]
+            case "table":
+                return _table(node if rest[0] is None else _first(node, rest[0]))
+            case "links":
+                return _links(node, rest[0])
+            case "form":
+                return _form(node if rest[0] is None else _first(node, rest[0]))
+        raise HostError(f"html has no {name}")
+
+    def _parse(self, text: str) -> Shown:
+        parser = LexborHTMLParser(text)
+        self._documents.append(parser)
+        root = parser.root
+        if root is None:
+            parser = LexborHTMLParser("<html></html>")
+            self._documents.append(parser)
+            root = parser.root
+        return self._show(root)
+
+    def _show(self, node: Any) -> Shown:
+        self._nodes.append(node)
+        attributes = {name: "" if value is None else value for name, value in node.attributes.items()}
+        return [len(self._nodes) - 1, node.tag, attributes]
+
+    def _maybe(self, node: Any) -> Shown | None:
+        return None if node is None else self._show(node)
+
+
+def _select(node: Any, selector: Any) -> list[Any]:
+    if not isinstance(selector, str) or not selector.strip():
+        raise HostError("the CSS selector must be a non-empty string")
+    try:
+        return list(node.css(selector))
+    except Exception as error:
+        raise HostError(f'bad CSS selector "{selector}": {error}') from error
+
+
+def _first(node: Any, selector: Any) -> Any:
+    found = _select(node, selector)
+    return found[0] if found else None
+
+
+def _text(node: Any, options: dict[str, Any]) -> str:
+    text = str(node.text(deep=options.get("deep", True), separator=str(options.get("separator", ""))))
+    return text if options.get("raw") else _SPACE.sub(" ", text).strip()
+
+
+def _fields(node: Any, fields: dict[str, str]) -> dict[str, str | None]:
+    """``{title: ".t", url: "a@href"}``: text of the first match, or an attribute; no selector means the node itself."""
+    shown: dict[str, str | None] = {}
+    for name, rule in fields.items():
+        selector, _, attribute = str(rule).partition("@")
+        found = _first(node, selector) if selector.strip() else node
+        if found is None:
+            shown[name] = None
+        elif attribute:
+            shown[name] = found.attributes.get(attribute.strip())
+        else:
+            shown[name] = _text(found, {})
+    return shown
+
+
+def _table(node: Any) -> list[dict[str, str]] | None:
+    """Rows of a table as objects keyed by its header cells (or column numbers)."""
+    if node is None:
+        return None
+    rows = node.css("tr")
+    if not rows:
+        return []
+    header = [_text(cell, {}) for cell in rows[0].css("th")]
+    body = rows[1:] if header else rows
+    return [
+        {
+            (header[place] if place < len(header) and header[place] else str(place)): _text(cell, {})
+            for place, cell in enumerate(row.css("td,th"))
+        }
+        for row in body
+    ]
+
+
+def _links(node: Any, base: str | None) -> list[dict[str, str]]:
+    return [
+        {"href": resolve(base, link.attributes["href"]) if base else link.attributes["href"], "text": _text(link, {})}
+        for link in node.css("a[href]")
+        if link.attributes.get("href")
+    ]
+
+
+def _form(node: Any) -> dict[str, Any] | None:
+    """A form as a browser would send it: action, method and the values of its successful controls."""
+    if node is None:
+        return None
+    form = node if node.tag == "form" else _first(node, "form")
+    if form is None:
+        return None
+    values: dict[str, str] = {}
+    for control in form.css("input[name],select[name],textarea[name]"):
+        attributes = control.attributes
+        kind = (attributes.get("type") or "text").lower()
+        name = attributes["name"]
+        if control.tag == "textarea":
+            values[name] = control.text()
+        elif control.tag == "select":
+            chosen = _first(control, "option[selected]") or _first(control, "option")
+            if chosen is not None:
+                values[name] = chosen.attributes.get("value") or _text(chosen, {})
+        elif kind in _SKIPPED or (kind in ("checkbox", "radio") and "checked" not in attributes):
+            continue
+        else:
+            values[name] = attributes.get("value") or ""
+    return {
+        "action": form.attributes.get("action") or "",
+        "method": (form.attributes.get("method") or "get").upper(),
+        "values": values,
+    }
+
+
+def resolve(base: str, href: str) -> str:
+    """``href`` relative to ``base`` after the WHATWG rules; text that is no URL is joined plainly."""
+    try:
+        return str(ada_url.join_url(base, href))
+    except ValueError:
+        return urljoin(base, href)

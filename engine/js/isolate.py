@@ -1,0 +1,167 @@
+"""One execution in a fresh V8 isolate: created, used, closed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from py_mini_racer import JSEvalException, JSOOMException, JSParseException, JSTimeoutException, MiniRacer
+
+from engine.errors import OpError
+from engine.js.host import Host
+from engine.js.hostcall import HostCall, HostError
+from engine.js.positions import parse_error_position, tidy_stack
+from engine.model import JsonText
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one execution may use."""
+
+    seconds: float
+    heap_bytes: int
+
+
+@cache
+def prelude() -> str:
+    """The code every isolate starts with: an expression that gives a function of the host's callback."""
+    folder = files("engine.js").joinpath("prelude")
+    parts = [item.read_text("utf-8") for item in sorted(folder.iterdir(), key=lambda item: item.name)]
+    body = "\n".join(parts)
+    return (
+        '(function ($notify) { "use strict"; const $shared = globalThis.$shared; delete globalThis.$shared;\n'
+        f"{body}\n}})\n//# sourceURL=scraper:prelude"
+    )
+
+
+def execute(host: Host, job: Mapping[str, Any], limits: Limits) -> JsonText:
+    """Run one job (``mode``, ``entry``, ``ctx``) against ``host``; the JSON of what it returned.
+
+    Raises OpError: ``runner_error``, ``js_timeout``, ``js_memory``, ``js_never_settled``, ``invalid_result`` or the
+    code the author gave the error.
+    """
+    racer = MiniRacer()
+    try:
+        racer.set_hard_memory_limit(limits.heap_bytes)
+        return _Execution(racer, host, job, limits).run()
+    except JSTimeoutException:
+        host.kill()
+        if host.waited > 0:
+            # the time went into waiting for the site DB's lock, which is not the script's
+            host.busy = True
+        raise OpError("js_timeout", f"the script ran longer than {limits.seconds:g} s and was stopped") from None
+    except JSOOMException:
+        host.kill()
+        raise OpError("js_memory", f"the script needed more than {limits.heap_bytes >> 20} MB of heap") from None
+    finally:
+        racer.close()
+
+
+#: Codes the bridge itself gives to errors; an author's ``error.code`` goes into the details.
+_OWN_CODES = frozenset({"invalid_result", "internal_error"})
+
+
+class _Execution:
+    def __init__(self, racer: MiniRacer, host: Host, job: Mapping[str, Any], limits: Limits) -> None:
+        self._racer = racer
+        self._host = host
+        self._deadline = time.monotonic() + limits.seconds
+        self._done: JsonText | None = None
+        self._failure: dict[str, Any] | None = None
+        self._job = json.dumps({"mode": job["mode"], "entry": job["entry"], "ctx": job.get("ctx", {})} | dict(job))
+        self._call = HostCall(racer, self._handle)
+
+    def run(self) -> JsonText:
+        boot: Any = self._racer.eval(prelude())
+        drive: Any = boot(self._call.function)
+        try:
+            self._drive(drive)
+        finally:
+            self._call.release()
+        if self._failure is not None:
+            raise self._classified(self._failure)
+        if self._done is None:
+            raise OpError(
+                "js_never_settled", "the script's promise can never settle: nothing is pending that could do it"
+            )
+        return self._done
+
+    def _drive(self, drive: Any) -> None:
+        try:
+            self._step(drive, "start")
+            while not self._settled():
+                pause = drive("next", timeout_sec=self._left())
+                if pause < 0:
+                    return
+                time.sleep(min(pause / 1000, self._left()))
+                self._step(drive, "timers")
+        except (JSTimeoutException, JSOOMException):
+            raise
+        except JSEvalException as error:
+            if self._racer.was_hard_memory_limit_reached():
+                raise JSOOMException from None
+            raise OpError("runner_error", str(error)) from None
+
+    def _step(self, drive: Any, command: str) -> None:
+        drive(command, timeout_sec=self._left())
+        # a barrier: what the call left in the microtask queue runs before this returns, or is stopped with it
+        self._racer.eval("0", timeout_sec=self._left())
+
+    def _settled(self) -> bool:
+        return self._done is not None or self._failure is not None
+
+    def _left(self) -> float:
+        left = self._deadline + self._host.waited - time.monotonic()
+        if left <= 0:
+            raise JSTimeoutException
+        return left
+
+    def _handle(self, name: str, payload: str) -> str:
+        match name:
+            case "job":
+                return self._job
+            case "done":
+                if not self._settled():
+                    self._done = payload
+                return ""
+            case "failed":
+                if not self._settled():
+                    self._failure = json.loads(payload)
+                return ""
+            case _:
+                return self._host.call(name, payload)
+
+    def _classified(self, failure: dict[str, Any]) -> OpError:
+        message, stack = failure["message"], failure["stack"]
+        details: dict[str, Any] = {}
+        if failure["name"] == "SyntaxError":
+            details = self._syntax_error_position() or {}
+            if details:
+                message = f"{details['script']}:{details['line']}:{details['column']}: {message}"
+        elif stack:
+            details = tidy_stack(stack)
+        code = failure["code"] if failure["code"] in _OWN_CODES else "runner_error"
+        if failure["code"] and code != failure["code"]:
+            details = {"code": failure["code"], **details}
+        if failure["name"] and failure["name"] not in ("Error", "") and not message.startswith(failure["name"]):
+            message = f"{failure['name']}: {message}"
+        return OpError(code, message, failure["retryable"], details=details or None)
+
+    def _syntax_error_position(self) -> dict[str, Any] | None:
+        """Compile the modules read so far once more, outermost: only then does V8 tell the position."""
+        for name, source in reversed(self._host.loaded):
+            try:
+                self._racer.eval(f"(function () {{\n{source}\n}})")
+            except JSParseException as error:
+                return parse_error_position(str(error), name)
+            except JSEvalException:
+                continue
+        return None
+
+
+__all__ = ["HostError", "Limits", "execute", "prelude"]

@@ -1,0 +1,119 @@
+"""What a child is asked to do, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.clock import SECOND, Micros
+from engine.errors import OpError
+from engine.js.ports import SessionSpec
+from engine.model import QueuePolicy, Result
+from engine.plugins.site import HttpSettings, JsSettings, Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptJob:
+    """One execution of one op's script."""
+
+    site: Site
+    spec: SessionSpec
+    entry: str
+    #: What the author sees as ``ctx``, without its methods.
+    ctx: Mapping[str, Any]
+    earlier_claims: int
+    fence: tuple[int, ...] = ()
+    timeout: Micros = 60 * SECOND
+    heap_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbJob:
+    """One run of a submit verb."""
+
+    site: Site
+    spec: SessionSpec
+    function: str
+    entry: str
+    ctx: Mapping[str, Any]
+    timeout: Micros = 30 * SECOND
+    heap_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbOutcome:
+    """A verb's ops and log lines in ``result``, what it returned in ``result.data``, and what it set."""
+
+    result: Result
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ChildBusy(Exception):
+    """The site DB's lock could not be had in time: run the op again later."""
+
+
+def site_to_dict(site: Site) -> dict[str, Any]:
+    """A site as plain values."""
+    plain = asdict(site)
+    return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+
+
+def site_from_dict(plain: Mapping[str, Any]) -> Site:
+    """The inverse of :func:`site_to_dict`."""
+    values = dict(plain)
+    for name in _PATHS:
+        values[name] = None if values[name] is None else Path(values[name])
+    values["queue_policies"] = {key: QueuePolicy(**policy) for key, policy in values["queue_policies"].items()}
+    values["default_policy"] = None if values["default_policy"] is None else QueuePolicy(**values["default_policy"])
+    values["js"] = JsSettings(**values["js"])
+    values["http"] = HttpSettings(**values["http"])
+    values["hook_dirs"] = tuple(values["hook_dirs"])
+    return Site(**values)
+
+
+_PATHS = (
+    "root",
+    "manifest",
+    "scripts_root",
+    "verbs_root",
+    "sql_migrations_root",
+    "js_migrations_root",
+    "help_root",
+    "jobs_root",
+)
+
+
+def error_to_dict(error: OpError) -> dict[str, Any]:
+    """An error as plain values."""
+    return {"code": error.code, "message": error.message, "retryable": error.retryable, "details": error.details}
+
+
+def error_from_dict(plain: Mapping[str, Any]) -> OpError:
+    """The inverse of :func:`error_to_dict`."""
+    return OpError(plain["code"], plain["message"], plain["retryable"], details=plain["details"])
+
+
+def outcome_data(returned: str) -> tuple[str, OpError | None]:
+    """What a script's return value means: its data, or the error its envelope carries.
+
+    An object with a ``data`` or ``error`` key is an envelope; everything else is the data itself.
+    """
+    value = json.loads(returned)
+    if not isinstance(value, dict) or not ({"data", "error"} & value.keys()):
+        return returned, None
+    error = value.get("error")
+    data = json.dumps(value.get("data"), ensure_ascii=False, separators=(",", ":"))
+    if error is None:
+        return data, None
+    if not isinstance(error, dict):
+        return "null", OpError("runner_error", f"the returned error must be an object, not {json.dumps(error)}")
+    retryable = error.get("retryable")
+    return "null", OpError(
+        str(error.get("code") or ""),
+        str(error.get("message") or ""),
+        retryable is True or retryable in ("true", "1"),
+        details=error.get("details"),
+    )

@@ -1,0 +1,85 @@
+"""Finding what ``require`` names: files below a site's roots, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from engine.js.hostcall import HostError
+
+_SUFFIXES = ("", ".js", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """An author's module: its name as positions show it, and its text."""
+
+    name: str
+    source: str
+
+    @property
+    def is_json(self) -> bool:
+        return self.name.endswith(".json")
+
+
+class ModuleRoots:
+    """The folders modules may come from; the first that has a file wins.
+
+    ``roots`` are (prefix shown in names, folder): scripts have one root, verbs look into the site folder first and then
+    into the verbs folder, both as ``/``.
+    """
+
+    def __init__(self, roots: Sequence[tuple[str, Path]]) -> None:
+        self._roots = [(prefix, folder.resolve()) for prefix, folder in roots]
+
+    def entry(self, path: str) -> Module:
+        """The module an execution starts with. Raises HostError."""
+        return self._find(PurePosixPath(path), f'no script "{path}"')
+
+    def require(self, name: str, importer: str) -> Module:
+        """The module ``importer`` (a name given out before) asks for. Raises HostError."""
+        if not name.startswith(("./", "../")):
+            raise HostError(
+                f'Cannot find module "{name}" (required by {importer}): modules are relative paths or built in'
+            )
+        return self._find(
+            PurePosixPath(self._inside(importer)).parent / name, f'Cannot find module "{name}" (required by {importer})'
+        )
+
+    def _inside(self, shown: str) -> str:
+        for prefix, _ in self._roots:
+            if prefix and shown.startswith(prefix + "/"):
+                return shown[len(prefix) + 1 :]
+        return shown
+
+    def _find(self, path: PurePosixPath, complaint: str) -> Module:
+        if not self._roots:
+            raise HostError(f"{complaint}: the site has no root for it", code="MODULE_NOT_FOUND")
+        parts: list[str] = []
+        for part in path.parts:
+            if part == "..":
+                if not parts and len(self._roots) == 1:
+                    raise HostError(f"{complaint}: it would leave the site's root", code="MODULE_NOT_FOUND")
+                parts = parts[:-1]
+            elif part not in (".", "/"):
+                parts.append(part)
+        for prefix, root in self._roots:
+            for suffix in _SUFFIXES:
+                found = self._read(root, "/".join(parts) + suffix, prefix)
+                if found is not None:
+                    return found
+        raise HostError(complaint, code="MODULE_NOT_FOUND")
+
+    @staticmethod
+    def _read(root: Path, relative: str, prefix: str) -> Module | None:
+        path = root / relative
+        if not path.is_file():
+            return None
+        if not path.resolve().is_relative_to(root):
+            raise HostError(f'"{relative}" leads out of the site\'s root', code="MODULE_NOT_FOUND")
+        try:
+            source = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise HostError(f"{relative} is not UTF-8 text: {error}") from error
+        return Module(f"{prefix}/{relative}" if prefix else relative, source)

@@ -1,0 +1,283 @@
+"""The worker's side of the JS children: a fixed number of them, a warm spare, and a firm hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.clock import SECOND
+from engine.codec import result_from_dict
+from engine.errors import OpError
+from engine.js.jobs import ChildBusy, ScriptJob, VerbJob, VerbOutcome, error_from_dict, site_to_dict
+from engine.js.ports import MigrationReport
+from engine.js.wire import Frame, ParentChannel
+from engine.model import Result
+from engine.plugins.site import Site
+
+#: Beyond a script's own time limit: for migrations on first use, the lock of the site DB, and the commit.
+_GRACE_SECONDS = 60.0
+_WATCH_SECONDS = 0.1
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ScriptFailed(Exception):
+    """A script failed; the error, and the log lines and artifacts it leaves as evidence."""
+
+    def __init__(self, error: OpError, evidence: Result) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.evidence = evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How children are started and watched."""
+
+    #: The command of a child; its end of the channel is appended as a descriptor number, then the worker's pid.
+    command: Sequence[str] = (sys.executable, "-m", "engine.jschild")
+    environment: Mapping[str, str] | None = None
+    size: int = 2
+    resident_bytes: int = 512 << 20
+
+
+@dataclass(slots=True)
+class _Process:
+    process: asyncio.subprocess.Process
+    channel: ParentChannel
+    #: Why the worker ended it, for the error of the op that was running.
+    verdict: OpError | None = None
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    def resident_bytes(self) -> int:
+        try:
+            fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return int(fields[1]) * _PAGE
+
+    async def close(self) -> None:
+        self.channel.close()
+        self.kill()
+        await self.process.wait()
+
+
+class JsPool:
+    """Runs jobs in children, at most ``size`` at once, in order of arrival."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self._settings = settings
+        self._places = asyncio.Semaphore(settings.size)
+        self._idle: deque[_Process] = deque()
+        self._spare: asyncio.Task[_Process] | None = None
+        self._closed = False
+
+    async def run(
+        self, job: ScriptJob, prepare: Callable[[Result], Awaitable[None]], started: Callable[[], None]
+    ) -> Result:
+        """Execute an op's script. Raises ScriptFailed, OpError, ChildBusy; a cancellation kills the child."""
+        message = {
+            "do": "script",
+            "site": site_to_dict(job.site),
+            "spec": asdict(job.spec),
+            "entry": job.entry,
+            "ctx": dict(job.ctx),
+            "earlier_claims": job.earlier_claims,
+            "fence": list(job.fence),
+            "timeout": job.timeout,
+            "heap_mb": job.heap_mb,
+        }
+        async with self._child(job.timeout / SECOND) as child:
+            await child.channel.send(message)
+            while True:
+                frame = await child.channel.receive()
+                match frame.header["say"]:
+                    case "started":
+                        started()
+                    case "prepared":
+                        return await self._commit(child, _result(frame), prepare)
+                    case _:
+                        return _ended(frame)
+
+    async def _commit(self, child: _Process, result: Result, prepare: Callable[[Result], Awaitable[None]]) -> Result:
+        try:
+            await prepare(result)
+        except OpError as error:
+            await child.channel.send({"do": "abort"})
+            await child.channel.receive()
+            raise ScriptFailed(error, Result(artifacts=result.artifacts, logs=result.logs)) from error
+        await child.channel.send({"do": "commit"})
+        frame = await child.channel.receive()
+        return result if frame.header["say"] == "committed" else _ended(frame)
+
+    async def resolve(self, job: ScriptJob) -> Result | None:
+        """The outcome in the inbox, or None after its key was closed."""
+        message = {
+            "do": "resolve",
+            "site": site_to_dict(job.site),
+            "spec": asdict(job.spec),
+            "fence": list(job.fence),
+        }
+        async with self._child(_GRACE_SECONDS) as child:
+            await child.channel.send(message)
+            frame = await child.channel.receive()
+            return None if frame.header["say"] == "closed" else _ended(frame)
+
+    async def verb(self, job: VerbJob, accept: Callable[[VerbOutcome], Awaitable[None]]) -> VerbOutcome:
+        """Run a submit verb; ``accept`` stores what it asked for, and if that raises the site DB is rolled back."""
+        message = {
+            "do": "verb",
+            "site": site_to_dict(job.site),
+            "spec": asdict(job.spec),
+            "function": job.function,
+            "entry": job.entry,
+            "ctx": dict(job.ctx),
+            "timeout": job.timeout,
+            "heap_mb": job.heap_mb,
+        }
+        async with self._child(job.timeout / SECOND) as child:
+            await child.channel.send(message)
+            frame = await child.channel.receive()
+            if frame.header["say"] != "prepared":
+                _ended(frame)
+            outcome = VerbOutcome(result=_result(frame), settings=frame.header["settings"])
+            try:
+                await accept(outcome)
+            except BaseException:
+                child.kill()
+                raise
+            await child.channel.send({"do": "commit"})
+            frame = await child.channel.receive()
+            if frame.header["say"] != "committed":
+                _ended(frame)
+            return outcome
+
+    async def scan(self, site: Site) -> list[dict[str, Any]]:
+        """What the site's verb files declare."""
+        async with self._child(_GRACE_SECONDS) as child:
+            await child.channel.send({"do": "scan", "site": site_to_dict(site)})
+            files: list[dict[str, Any]] = (await child.channel.receive()).header["files"]
+            return files
+
+    async def migrate(self, site: Site) -> MigrationReport:
+        """Bring the site DB up to date. Raises OpError ``site_migration_failed``, ChildBusy."""
+        async with self._child(10 * _GRACE_SECONDS) as child:
+            await child.channel.send({"do": "migrate", "site": site_to_dict(site)})
+            frame = await child.channel.receive()
+            if frame.header["say"] != "migrated":
+                _ended(frame)
+            answer = frame.header
+            return MigrationReport(site.name, answer["database"], tuple(answer["applied"]), answer["version"])
+
+    async def aclose(self) -> None:
+        """End all children."""
+        self._closed = True
+        if self._spare is not None:
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                self._idle.append(await self._spare)
+        while self._idle:
+            await self._idle.popleft().close()
+
+    @contextlib.asynccontextmanager
+    async def _child(self, seconds: float) -> AsyncIterator[_Process]:
+        """A child for one job. It is used again only if the job came to a regular end."""
+        async with self._places:
+            child = await self._take()
+            watch = asyncio.create_task(self._watch(child, seconds + _GRACE_SECONDS))
+            fit = False
+            try:
+                yield child
+                fit = True
+            except (ScriptFailed, ChildBusy, OpError) as error:
+                failure = error.error if isinstance(error, ScriptFailed) else error
+                fit = not (isinstance(failure, OpError) and failure.code in ("js_timeout", "js_memory"))
+                raise
+            except (EOFError, ConnectionError) as error:
+                status = await child.process.wait()
+                raise child.verdict or _crash(status) from error
+            finally:
+                watch.cancel()
+                if fit and not self._closed and child.process.returncode is None:
+                    self._idle.append(child)
+                else:
+                    await asyncio.shield(child.close())
+                    self._warm()
+
+    async def _take(self) -> _Process:
+        while self._idle:
+            child = self._idle.popleft()
+            if child.process.returncode is None:
+                return child
+            await child.close()
+        spare, self._spare = self._spare, None
+        child = await (spare if spare is not None else self._spawn())
+        self._warm()
+        return child
+
+    def _warm(self) -> None:
+        if self._spare is None and not self._closed and self._settings.size > 1:
+            self._spare = asyncio.create_task(self._spawn())
+
+    async def _spawn(self) -> _Process:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            process = await asyncio.create_subprocess_exec(
+                *self._settings.command,
+                str(descriptor),
+                str(os.getpid()),
+                pass_fds=(descriptor,),
+                stdin=asyncio.subprocess.DEVNULL,
+                env=None if self._settings.environment is None else dict(self._settings.environment),
+                start_new_session=True,
+            )
+        reader, writer = await asyncio.open_connection(sock=mine)
+        return _Process(process, ParentChannel(reader, writer))
+
+    async def _watch(self, child: _Process, seconds: float) -> None:
+        """End a child that grows or lasts beyond its limits; nothing inside it could stop it for sure."""
+        limit = self._settings.resident_bytes
+        deadline = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < deadline:
+            if child.resident_bytes() > limit:
+                child.verdict = OpError("js_memory", f"the script's process grew beyond {limit >> 20} MB")
+                child.kill()
+                return
+            await asyncio.sleep(_WATCH_SECONDS)
+        child.verdict = OpError("js_timeout", f"the script's process did not answer within {seconds:g} s")
+        child.kill()
+
+
+def _result(frame: Frame) -> Result:
+    plain = frame.header["result"]
+    digests = [item["sha256"] for item in plain["artifacts"]] if frame.attachments else []
+    return result_from_dict(plain, dict(zip(digests, frame.attachments, strict=True)))
+
+
+def _ended(frame: Frame) -> Result:
+    match frame.header["say"]:
+        case "done":
+            return _result(frame)
+        case "failed" if "result" in frame.header:
+            raise ScriptFailed(error_from_dict(frame.header["error"]), _result(frame))
+        case "failed":
+            raise error_from_dict(frame.header["error"])
+        case "busy":
+            raise ChildBusy(frame.header["reason"])
+        case other:
+            raise OpError("internal_error", f"the child said {other}")
+
+
+def _crash(status: int) -> OpError:
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return OpError("js_crashed", f"the script's process {how}")

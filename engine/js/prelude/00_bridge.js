@@ -1,0 +1,150 @@
+// The synchronous bridge: a request goes out through shared memory, the host answers into the same memory.
+const { apply: $apply } = Reflect;
+const $uncurry = (method) => (self, ...rest) => $apply(method, self, rest);
+const $JSON = { parse: JSON.parse, stringify: JSON.stringify };
+const $charCodeAt = $uncurry(String.prototype.charCodeAt);
+const $fromCharCode = String.fromCharCode;
+const $subarray = $uncurry(Uint16Array.prototype.subarray);
+const $push = $uncurry(Array.prototype.push);
+const $then = $uncurry(Promise.prototype.then);
+const $resolve = Promise.resolve.bind(Promise);
+const $defineProperty = Object.defineProperty;
+const $keys = Object.keys;
+const $isArray = Array.isArray;
+const $isFinite = Number.isFinite;
+const $Error = Error;
+const $TypeError = TypeError;
+const $Set = Set;
+const $String = String;
+const $eval = eval;
+
+const $header = new Int32Array($shared, 0, 4);
+const $units = new Uint16Array($shared, 16);
+const $room = $units.length;
+
+function $read() {
+  let text = "";
+  for (;;) {
+    const length = $header[0];
+    for (let at = 0; at < length; at += 8192) {
+      text += $apply($fromCharCode, null, $subarray($units, at, at + 8192 < length ? at + 8192 : length));
+    }
+    if ($header[1] === 0) return text;
+    $header[1] = 2;
+    $notify();
+  }
+}
+
+function $send(text) {
+  let at = 0;
+  for (;;) {
+    const rest = text.length - at;
+    const count = rest < $room ? rest : $room;
+    for (let i = 0; i < count; i++) $units[i] = $charCodeAt(text, at + i);
+    at += count;
+    $header[0] = count;
+    $header[1] = at < text.length ? 1 : 0;
+    $notify();
+    if (at >= text.length) return $read();
+  }
+}
+
+function $host(name, payload) {
+  const answer = $send(name + "\n" + payload);
+  if ($header[2] === 1) {
+    const failure = $JSON.parse(answer);
+    const error = new $Error(failure.message);
+    if (failure.name) error.name = failure.name;
+    if (failure.code) error.code = failure.code;
+    throw error;
+  }
+  return answer;
+}
+
+const $ask = (name, value) => $JSON.parse($host(name, $JSON.stringify(value)));
+
+function $hide(target, name, value) {
+  $defineProperty(target, name, { value, writable: true, configurable: true, enumerable: false });
+}
+
+// Bytes travel as one UTF-16 unit each.
+function $bytesToText(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 8192) {
+    text += $apply($fromCharCode, null, bytes.subarray(at, at + 8192));
+  }
+  return text;
+}
+
+function $textToBytes(text) {
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = $charCodeAt(text, i);
+  return bytes;
+}
+
+function $asBytes(value) {
+  if (value instanceof Uint8Array) return value;
+  if (value instanceof ArrayBuffer) return new Uint8Array(value);
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  return null;
+}
+
+// JSON as authors expect it, but what JSON would lose silently is named instead.
+function $plain(value, path, above) {
+  if (value !== null && typeof value === "object") {
+    if (typeof value.toJSON === "function") return $plain(value.toJSON(), path, above);
+    if (above.has(value)) $invalid(path, "a cycle");
+    above.add(value);
+    if ($isArray(value)) {
+      for (let i = 0; i < value.length; i++) $plain(value[i], path + "[" + i + "]", above);
+    } else {
+      const names = $keys(value);
+      for (let i = 0; i < names.length; i++) $plain(value[names[i]], path + "." + names[i], above);
+    }
+    above.delete(value);
+    return;
+  }
+  if (typeof value === "number" && !$isFinite(value)) $invalid(path, $String(value));
+  if (typeof value === "bigint") $invalid(path, "a BigInt");
+  if (typeof value === "function") $invalid(path, "a function");
+  if (typeof value === "symbol") $invalid(path, "a symbol");
+}
+
+function $invalid(path, what) {
+  const error = new $TypeError(path + " is " + what + ", which JSON cannot hold");
+  error.code = "invalid_result";
+  throw error;
+}
+
+function $json(value, path) {
+  $plain(value, path, new $Set());
+  const text = $JSON.stringify(value);
+  return text === undefined ? "null" : text;
+}
+
+// Timers: kept here, fired by the host.
+const $timers = [];
+let $timerCount = 0;
+function $timer(callback, delay, args, period) {
+  if (typeof callback !== "function") throw new $TypeError("setTimeout expects a function");
+  const pause = delay > 0 ? +delay : 0;
+  const id = ++$timerCount;
+  $push($timers, { id, due: $now() + pause, callback, args, period: period ? (pause > 1 ? pause : 1) : 0 });
+  return id;
+}
+const $now = Date.now;
+function $clear(id) {
+  for (let i = 0; i < $timers.length; i++) if ($timers[i].id === id) return void $timers.splice(i, 1);
+}
+function $fire() {
+  const now = $now();
+  const due = $timers.filter((timer) => timer.due <= now).sort((a, b) => a.due - b.due || a.id - b.id);
+  for (const timer of due) {
+    const at = $timers.indexOf(timer);
+    if (at < 0) continue;
+    if (timer.period) timer.due = $now() + timer.period;
+    else $timers.splice(at, 1);
+    timer.callback(...timer.args);
+  }
+}
+const $nextTimer = () => ($timers.length === 0 ? -1 : Math.max(0, Math.min(...$timers.map((timer) => timer.due)) - $now()));

@@ -1,0 +1,237 @@
+"""A site DB in a SQLite file: connections, locks, and what a script's SQL may do."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.filelock import FileLock, LockTimeout
+from engine.js.ports import DatabaseBusy, Rows, SqlRefused, SqlValue
+
+BUSY_SECONDS = 10.0
+#: Tables only the engine writes.
+GUARDED = frozenset({"scraper_inbox", "scraper_inbox_meta", "schema_migrations"})
+
+_DENIED = frozenset({22, 24, 25, 32})  # TRANSACTION, ATTACH, DETACH, SAVEPOINT
+_WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE})
+_CONTROL = ("begin", "commit", "end", "rollback", "savepoint", "release")
+
+
+class SqliteDatabase:
+    """One connection on one site DB file. Used from one thread at a time."""
+
+    is_sqlite = True
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.lock = FileLock(path)
+        self.waited = 0.0
+        self._locked = False
+        self._guarded = False
+        self.connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
+        )
+        with self.lock.held(BUSY_SECONDS):
+            self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = FULL")
+
+    @property
+    def name(self) -> str:
+        """The database for people."""
+        return str(self.path)
+
+    def close(self) -> None:
+        """Close under the lock: the last connection checkpoints."""
+        try:
+            with self.lock.held(BUSY_SECONDS):
+                self.connection.close()
+        except LockTimeout:
+            self.connection.close()
+        self.lock.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def begin_read(self) -> None:
+        """Start a snapshot that may still be upgraded."""
+        self._control("BEGIN")
+
+    def begin_write(self) -> None:
+        """Take the lock and start writing. Raises DatabaseBusy."""
+        self.take_lock()
+        try:
+            self._control("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self.drop_lock()
+            raise DatabaseBusy(f"{self.path}: {error}") from error
+
+    def take_lock(self) -> None:
+        """Wait for the lock of all writers. Raises DatabaseBusy."""
+        if self._locked:
+            return
+        began = time.monotonic()
+        try:
+            self.lock.acquire(BUSY_SECONDS)
+        except LockTimeout as error:
+            raise DatabaseBusy(str(error)) from error
+        finally:
+            self.waited += time.monotonic() - began
+        self._locked = True
+
+    def drop_lock(self) -> None:
+        """Let the next writer in."""
+        if self._locked:
+            self._locked = False
+            self.lock.release()
+
+    def commit(self) -> None:
+        """Commit and let the next writer in. Raises DatabaseBusy where the disk is full or the file locked."""
+        try:
+            self._control("COMMIT")
+        except sqlite3.OperationalError as error:
+            self.rollback()
+            raise DatabaseBusy(f"{self.path}: {error}") from error
+        self.drop_lock()
+
+    def rollback(self) -> None:
+        """Forget everything since the begin."""
+        try:
+            if self.connection.in_transaction:
+                self._control("ROLLBACK")
+        finally:
+            self.drop_lock()
+
+    def _control(self, statement: str) -> None:
+        self.connection.execute(statement)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Whatever runs in the block is a script's SQL."""
+        self.connection.set_authorizer(_authorize)
+        try:
+            yield
+        finally:
+            self.connection.set_authorizer(None)
+
+    def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
+        """A script's query. Raises SqlRefused, DatabaseBusy."""
+        with self.guarded(), self._translated():
+            cursor = self.connection.execute(sql, list(params))
+            columns = tuple(column[0] for column in cursor.description or ())
+            return Rows(columns, cursor.fetchall())
+
+    def execute(self, sql: str, params: Sequence[SqlValue]) -> int:
+        """A script's statements; the rows the last of them changed. Raises SqlRefused, DatabaseBusy."""
+        changed = 0
+        statements = split(sql)
+        for statement in statements:
+            if _is_control(statement):
+                continue
+            with self.guarded(), self._translated():
+                cursor = self.connection.execute(statement, list(params) if len(statements) == 1 else [])
+                if cursor.description is not None:
+                    cursor.fetchall()
+                changed = max(cursor.rowcount, 0)
+        return changed
+
+    def last_insert_id(self) -> int | None:
+        """The rowid of the last insert."""
+        return int(self.connection.execute("SELECT last_insert_rowid()").fetchone()[0]) or None
+
+    def has_table(self, table: str) -> bool:
+        """Whether there is a table or view of that name."""
+        query = "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND name = ?"
+        return self.connection.execute(query, [table]).fetchone() is not None
+
+    def has_column(self, table: str, column: str) -> bool:
+        """Whether the table has the column."""
+        query = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
+        return self.connection.execute(query, [table, column]).fetchone() is not None
+
+    def run(self, sql: str, params: Sequence[SqlValue] = ()) -> list[tuple[SqlValue, ...]]:
+        """One statement of the engine's own."""
+        return self.connection.execute(sql, list(params)).fetchall()
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
+        """One statement of the engine's own for many rows."""
+        self.connection.executemany(sql, [list(row) for row in rows])
+
+    def run_counting(self, sql: str, params: Sequence[SqlValue]) -> int:
+        """One statement of the engine's own; the rows it changed."""
+        return self.connection.execute(sql, list(params)).rowcount
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """Whether a key was taken."""
+        return isinstance(error, sqlite3.IntegrityError)
+
+    def interrupt(self) -> None:
+        """End a running statement, from another thread."""
+        self.connection.interrupt()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            name = getattr(error, "sqlite_errorname", "") or ""
+            if name.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
+                raise DatabaseBusy(f"{self.path}: {error}") from error
+            raise SqlRefused(_explained(str(error))) from error
+
+
+def _authorize(action: int, first: str | None, *_: object) -> int:
+    if action in _DENIED or (action in _WRITES and first in GUARDED):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+def _explained(message: str) -> str:
+    if "not authorized" in message or "prohibited" in message:
+        return f"{message}: scripts may not attach databases, control transactions or write the engine's own tables"
+    return message
+
+
+def _is_control(statement: str) -> bool:
+    words = statement.strip().lower().rstrip(";").split()
+    return bool(words) and words[0] in _CONTROL
+
+
+def split(sql: str) -> list[str]:
+    """Statements one by one, triggers and all; blank ones left out."""
+    statements: list[str] = []
+    current = ""
+    for piece in _pieces(sql):
+        current += piece
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    statements.append(current)
+    return [statement for statement in statements if _has_content(statement)]
+
+
+def _pieces(sql: str) -> Iterator[str]:
+    at = 0
+    while at < len(sql):
+        end = sql.find(";", at)
+        if end < 0:
+            yield sql[at:]
+            return
+        yield sql[at : end + 1]
+        at = end + 1
+
+
+def _has_content(statement: str) -> bool:
+    rest = statement
+    while rest := rest.strip().lstrip(";").strip():
+        if rest.startswith("--"):
+            rest = rest.partition("\n")[2]
+        elif rest.startswith("/*"):
+            rest = rest.partition("*/")[2]
+        else:
+            return True
+    return False
