@@ -23,6 +23,8 @@ class Invocation:
     env: Mapping[str, str]
     #: Values of ``--sites-manifest-dir``, wherever they stood.
     manifest_dirs: Sequence[str] = ()
+    #: Help is shown even where the configuration is unusable.
+    wants_help: bool = False
     config: Path | None = None
     #: The site of ``site NAME …``.
     site: Site | None = None

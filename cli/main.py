@@ -68,7 +68,7 @@ def scraper(
     invocation.config = config
     if debug:
         os.environ["SCRAPER_DEBUG"] = "1"
-    if ctx.invoked_subcommand != "version" and "--help" not in sys.argv:
+    if ctx.invoked_subcommand != "version" and not invocation.wants_help:
         invocation.require_directories()
 
 
@@ -97,7 +97,7 @@ def _invoke(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         rest, directories = split_manifest_dirs(arguments)
         command = typer.main.get_command(app)
-        invocation = Invocation(env, directories)
+        invocation = Invocation(env, directories, wants_help=not {"--help", "-h"}.isdisjoint(rest))
         code = command.main(args=rest, prog_name="scraper", standalone_mode=False, obj=invocation)
     except (BrokenPipeError, KeyboardInterrupt, SystemExit):
         raise
@@ -151,7 +151,7 @@ def _misread(error: Any) -> int:
 
 
 def _failed(error: Exception, message: str, code: int) -> int:
-    if os.environ.get("SCRAPER_DEBUG") or "--debug" in sys.argv:
+    if os.environ.get("SCRAPER_DEBUG"):
         import traceback
 
         note("".join(traceback.format_exception(error)).rstrip())

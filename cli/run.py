@@ -16,7 +16,6 @@ from engine.errors import UsageError
 
 if TYPE_CHECKING:
     from engine.app import SubmitReport
-
     from engine.plugins.site import Site
     from engine.verbs import VerbSpec
 
@@ -152,16 +151,16 @@ def _as_json(report: SubmitReport) -> dict[str, Any]:
 
 def _wait(invocation: Invocation, workflow_id: str) -> str:
     """Work until the workflow has ended; its status. Ops of unknown sites are left to other workers."""
-    from engine.app import run_worker
-
     from cli.progress import watching
     from cli.worker import worker_options
+    from engine.app import run_worker
 
     settings = invocation.settings
     options = worker_options(settings, until_workflow=workflow_id, sites=frozenset(invocation.registry.sites))
     with watching() as observer:
         report = run_worker(settings, invocation.registry, options, observer)
-    if report.workflow_status is None:
-        note("the wait was cut short; a worker can go on: scraper worker run")
-        return "running"
-    return str(report.workflow_status)
+    status = report.workflow_status
+    if status is None or status not in ("succeeded", "failed", "canceled"):
+        note("the wait was cut short; any worker can go on: scraper worker run")
+        return "interrupted"
+    return status.value

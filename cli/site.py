@@ -127,9 +127,10 @@ def check(
 def _faults(registry: Registry, name: str) -> tuple[Fault, ...]:
     if name in registry.broken:
         return registry.broken[name].faults
+    site = registry.site(name)
     from engine.app import check_site
 
-    return tuple(check_site(registry.site(name)))
+    return tuple(check_site(site))
 
 
 def _as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:

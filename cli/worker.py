@@ -13,13 +13,11 @@ from engine.errors import UsageError
 
 if TYPE_CHECKING:
     from engine.app import WorkerOptions, WorkerReport
-
     from engine.config import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 Text = str | None
-Number = int | None
 
 
 @app.callback()
@@ -45,9 +43,9 @@ def run(
     machine_id: Annotated[
         Text, _option("--machine-id", "ID", "Name of the machine that holds the SQLite site databases.")
     ] = None,
-    max_workers: Annotated[Number, _option("--max-workers", "N", "Ops run at once.  [default: 4]")] = None,
+    max_workers: Annotated[Text, _option("--max-workers", "N", "Ops run at once.  [default: 4]")] = None,
     js_processes: Annotated[
-        Number, _option("--js-processes", "N", "Child processes that run scripts; 0 = one per processor.  [default: 0]")
+        Text, _option("--js-processes", "N", "Child processes that run scripts; 0 = one per processor.  [default: 0]")
     ] = None,
     sites: Annotated[list[str] | None, _option("--sites", "SITE,…", "Run ops of these sites only. Repeatable.")] = None,
     poll_interval: Annotated[
@@ -101,7 +99,7 @@ def run(
     options = worker_options(
         settings,
         worker_id=worker_id,
-        machine_id=machine_id or None,
+        machine_id=machine_id or "",
         sites=_chosen(invocation, sites),
         max_cycles=max_cycles,
         until_idle=until_idle,
@@ -135,9 +133,8 @@ def _chosen(invocation: Invocation, sites: list[str] | None) -> frozenset[str] |
 
 
 def _work(invocation: Invocation, settings: Settings, options: WorkerOptions) -> WorkerReport:
-    from engine.app import run_worker
-
     from cli.progress import watching
+    from engine.app import run_worker
 
     registry = invocation.registry
     note(f"engine DB {settings.engine_db}, sites dir {settings.sites_dir}")

@@ -25,8 +25,10 @@ SCHEMA = Path(__file__).with_name("config.schema.json")
 MANIFEST_DIRS = "sitesManifestDirs"
 MANIFEST_DIRS_VARIABLE = "SCRAPER_SITES_MANIFEST_DIRS"
 
-#: Variables that are not settings: read by the command line itself.
-OTHER_VARIABLES = frozenset({"SCRAPER_CONFIG", "SCRAPER_DEBUG", MANIFEST_DIRS_VARIABLE})
+#: Variables that are no settings of their own.
+OTHER_VARIABLES = frozenset(
+    {"SCRAPER_CHILD", "SCRAPER_CONFIG", "SCRAPER_DEBUG", "SCRAPER_MACHINE_ID", MANIFEST_DIRS_VARIABLE}
+)
 
 
 @dataclass(frozen=True, slots=True)

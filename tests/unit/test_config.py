@@ -9,7 +9,7 @@ import pytest
 from engine.clock import SECOND
 from engine.config import KEYS, SCHEMA, ManifestDirectory, Settings, load_settings, variable
 from engine.documents import load_schema
-from engine.errors import ConfigError
+from engine.errors import ConfigError, UsageError
 
 
 def write(file: Path, text: str) -> Path:
@@ -95,7 +95,7 @@ def test_faults_of_the_file_are_told_all_at_once_with_their_lines(tmp_path: Path
 def test_a_bad_variable_or_flag_is_named() -> None:
     with pytest.raises(ConfigError, match=r'^SCRAPER_WORKER_MAX_WORKERS: must be a whole number, not "x"$'):
         load_settings({"SCRAPER_WORKER_MAX_WORKERS": "x"})
-    with pytest.raises(ConfigError, match=r"^--lease-duration: "):
+    with pytest.raises(UsageError, match=r"^--lease-duration: "):
         Settings().with_flags({"leases.duration": ("--lease-duration", "never")})
 
 

@@ -1,0 +1,61 @@
+"""``scraper demo``: the main job, on a catalogue of our own."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.invocation import invocation_of
+from cli.options import EngineDb, SitesDir
+from cli.output import note, say, table
+
+if TYPE_CHECKING:
+    from cli.invocation import Invocation
+
+_SITE, _VERB = "books", "crawl"
+_ROWS = 10
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def demo(ctx: typer.Context, engine_db: EngineDb = None, sites_dir: SitesDir = None) -> None:
+    """Crawl a catalogue of 1,000 books over loopback HTTP, then show rows of the site database.
+
+    Its state is kept apart from yours, in state/demo/.
+
+    Example: scraper demo
+    """
+    from cli.run import submit
+    from engine.app import scan_verbs
+    from engine.config import Settings
+    from engine.demo import serve_books
+    from engine.plugins.registry import discover
+
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db or "state/demo/engine.db")
+    invocation.flag("sitesDir", "--sites-dir", sites_dir or "state/demo/sites")
+    invocation.registry = discover(Settings())
+    invocation.site = invocation.registry.site(_SITE)
+    invocation.wait = True
+    verb = next(verb for verb in scan_verbs(invocation.site) if verb.name == _VERB)
+    with serve_books() as base_url:
+        note(f"the catalogue is at {base_url}")
+        submit(invocation, verb, {section.slug: {} for section in verb.sections} | {"default": {"base_url": base_url}})
+    _show(invocation)
+
+
+def _show(invocation: Invocation) -> None:
+    assert invocation.site is not None
+    file = Path(invocation.settings.sites_dir) / invocation.site.database_file
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM books").fetchone()
+        cursor = connection.execute("SELECT * FROM books ORDER BY 1 LIMIT ?", (_ROWS,))
+        headers, rows = [column[0] for column in cursor.description], cursor.fetchall()
+    say()
+    say(f"{count} books in {file}; the first {len(rows)}:")
+    table(headers, rows)
