@@ -28,7 +28,7 @@ def submit(store: Store, ops: Sequence[NewOp], workflow_id: str = "w1") -> None:
 
 def claim(store: Store, limit: int = 10, worker: str = "worker-a", **values: Any) -> Claim:
     """Claim for a worker on machine ``m1``."""
-    request = {"worker_id": worker, "machine": "m1", "limit": limit, "lease_duration": LEASE}
+    request: dict[str, Any] = {"worker_id": worker, "machine": "m1", "limit": limit, "lease_duration": LEASE}
     return store.claim(ClaimRequest(**(request | values)))
 
 

@@ -41,7 +41,7 @@ def test_a_repeated_id_in_one_submission_is_refused_whole(store: Store) -> None:
 
 
 def test_a_cycle_in_one_submission_is_refused_and_spelled_out(store: Store) -> None:
-    with pytest.raises(SubmissionRefused, match="a -> b -> a|b -> a -> b") as refused:
+    with pytest.raises(SubmissionRefused, match=r"a -> b -> a|b -> a -> b") as refused:
         submit(store, [new_op("a", after=["b"]), new_op("b", after=["a"])])
     assert refused.value.code == "dependency_cycle"
 
