@@ -1,3 +1,6 @@
+# A machine that forbids bytecode files makes every process start twice as slow.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -6,8 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class Crawl:
 
     engine_db: str
     folder: Path
+    workflow: str = "crawl"
 
     @property
     def sites_dir(self) -> Path:
@@ -35,7 +37,7 @@ class Crawl:
             [
                 *(sys.executable, "-m", "cli.main", "--sites-manifest-dir", str(resource("sites"))),
                 *("site", "books", "run", "crawl", "--base-url", base_url, "--max-pages", str(max_pages)),
-                *("--engine-db", self.engine_db, "--sites-dir", str(self.sites_dir), "--workflow-id", "crawl"),
+                *("--engine-db", self.engine_db, "--sites-dir", str(self.sites_dir), "--workflow-id", self.workflow),
             ],
             check=True,
             cwd=ROOT,
@@ -54,17 +56,25 @@ class Crawl:
             env=os.environ | {"SCRAPER_MACHINE_ID": "m1"},
         )
 
+    def open_ops(self) -> int:
+        """How many ops have not ended."""
+        statuses = self.statuses()
+        return statuses["pending"] + statuses["ready"] + statuses["running"]
+
     def statuses(self) -> Counter[str]:
         """How many ops are in which state."""
         return Counter(status for _, status in self._ops())
 
-    def running(self) -> int:
-        """How many ops are under lease."""
-        return self.statuses()["running"]
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[], int]]:
+        """A cheap way to ask how many ops are under lease."""
+        with self._engine() as database, database.engine.connect() as connection:
+            fast = connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield lambda: int(fast.exec_driver_sql("SELECT count(*) FROM op WHERE status = 'running'").scalar_one())
 
     def _ops(self) -> list[tuple[str, str]]:
         with self._engine() as database, database.read() as connection:
-            rows = connection.exec_driver_sql("SELECT id, status FROM ops").all()
+            rows = connection.exec_driver_sql(f"SELECT id, status FROM ops WHERE workflow_id = '{self.workflow}'").all()
         return [(str(row[0]), str(row[1])) for row in rows]
 
     def attempts(self) -> Counter[str]:
@@ -89,3 +99,14 @@ class Crawl:
             assert site.execute("SELECT n FROM visits WHERE name = 'item'").fetchone() == (books,)
             assert site.execute("SELECT count(*), min(n), max(n) FROM item_visits").fetchone() == (books, 1, 1)
             assert site.execute("SELECT count(*) FROM scraper_records").fetchone() == (pages,)
+
+
+def await_running(crawl: Crawl, seconds: float, workers: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Let the crawl go on for ``seconds``, then until an op is running; False where all workers ended first."""
+    with crawl.looking() as running:
+        deadline = time.monotonic() + seconds
+        while any(worker.poll() is None for worker in workers):
+            if running() and time.monotonic() >= deadline:
+                return True
+            time.sleep(0.01)
+    return False
