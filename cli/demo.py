@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SITE, _VERB = "books", "crawl"
 _ROWS = 10
+_SAMPLE = "SELECT id, title, category, price, stock, rating FROM books ORDER BY CAST(id AS INTEGER) LIMIT ?"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -31,6 +32,7 @@ def demo(ctx: typer.Context, engine_db: EngineDb = None, sites_dir: SitesDir = N
     Example: scraper demo
     """
     from cli.run import submit
+    from cli.verbs import plan, read_values
     from engine.app import scan_verbs
     from engine.config import Settings
     from engine.demo import serve_books
@@ -43,9 +45,11 @@ def demo(ctx: typer.Context, engine_db: EngineDb = None, sites_dir: SitesDir = N
     invocation.site = invocation.registry.site(_SITE)
     invocation.wait = True
     verb = next(verb for verb in scan_verbs(invocation.site) if verb.name == _VERB)
+    planned = plan(verb)
     with serve_books() as base_url:
         note(f"the catalogue is at {base_url}")
-        submit(invocation, verb, {section.slug: {} for section in verb.sections} | {"default": {"base_url": base_url}})
+        given = {flag.parameter: base_url for flag in planned.flags if flag.field.name == "base_url"}
+        submit(invocation, verb, read_values(planned, given))
     _show(invocation)
 
 
@@ -54,7 +58,7 @@ def _show(invocation: Invocation) -> None:
     file = Path(invocation.settings.sites_dir) / invocation.site.database_file
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM books").fetchone()
-        cursor = connection.execute("SELECT * FROM books ORDER BY 1 LIMIT ?", (_ROWS,))
+        cursor = connection.execute(_SAMPLE, (_ROWS,))
         headers, rows = [column[0] for column in cursor.description], cursor.fetchall()
     say()
     say(f"{count} books in {file}; the first {len(rows)}:")

@@ -115,7 +115,7 @@ def _print(view: OpView) -> None:
 
 
 def _error(error: ErrorView | None) -> str:
-    return "" if error is None else f"{error.code}: {error.message}"
+    return "" if error is None else error.summary
 
 
 def _section(title: str, headers: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
@@ -138,7 +138,6 @@ def retry(
     Example: scraper op retry books-crawl-1:submit:001
     """
     from engine.app import open_store
-
     from engine.views.reader import Views
 
     invocation = invocation_of(ctx)

@@ -111,6 +111,7 @@ def submit(invocation: Invocation, verb: VerbSpec, values: dict[str, dict[str, A
     elif status is not None:
         say(f"Status: {status}")
     if status not in (None, "succeeded"):
+        note(f"what became of it: scraper workflow show {report.workflow_id}")
         raise typer.Exit(1)
 
 

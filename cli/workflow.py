@@ -67,7 +67,7 @@ def _print(view: WorkflowView) -> None:
         say()
         table(
             ("OP", "KIND", "STATUS", "ERROR"),
-            [(one.op_id, one.kind, one.status, f"{one.error.code}: {one.error.message}") for one in view.failures],
+            [(one.op_id, one.kind, one.status, one.error.summary) for one in view.failures],
         )
         hidden = view.ops.get("failed", 0) + view.ops.get("canceled", 0) - len(view.failures)
         if hidden > 0:
@@ -81,7 +81,6 @@ def cancel(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, outp
     Example: scraper workflow cancel books-crawl-1
     """
     from engine.app import open_store
-
     from engine.views.reader import Views
 
     invocation = invocation_of(ctx)

@@ -9,12 +9,13 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from engine.clock import Micros
 from engine.dialect import Database, database_url, shown
+from engine.durations import format_duration
 from engine.errors import DatabaseRefused, UsageError
 from engine.faults import did_you_mean
 from engine.model import OpStatus
 from engine.store import migrate
 from engine.store.operate import find_op
-from engine.store.rows import stored_error
+from engine.store.rows import retry_policy, stored_error
 from engine.store.schema import artifact, attempt, edge, log_line, op, queue, result, workflow
 from engine.views.types import (
     ArtifactView,
@@ -191,7 +192,7 @@ def _op(connection: Connection, pk: int) -> OpView:
         dedup_key=row.dedup_key,
         input=json.loads(row.input_json),
         metadata=json.loads(row.metadata_json),
-        retry=json.loads(row.retry_json),
+        retry=_retry(row.retry_json),
         created_at=row.created_at,
         updated_at=row.updated_at,
         ready_at=row.ready_at if row.status == OpStatus.READY else None,
@@ -204,6 +205,18 @@ def _op(connection: Connection, pk: int) -> OpView:
         artifacts=_artifacts(connection, pk),
         logs=_logs(connection, pk),
     )
+
+
+def _retry(stored: str) -> dict[str, Any]:
+    policy = retry_policy(stored)
+    return {
+        "maxAttempts": policy.max_attempts,
+        "backoffKind": policy.backoff.value,
+        "initialBackoff": format_duration(policy.initial),
+        "maxBackoff": format_duration(policy.maximum),
+        "multiplier": policy.multiplier,
+        "jitter": policy.jitter,
+    }
 
 
 def _dependencies(connection: Connection, pk: int) -> tuple[DependencyView, ...]:

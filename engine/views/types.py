@@ -8,6 +8,8 @@ from typing import Any
 
 from engine.clock import Micros
 
+_PLACE = {"script", "line", "column"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorView:
@@ -17,6 +19,13 @@ class ErrorView:
     message: str
     retryable: bool
     details: Any
+
+    @property
+    def summary(self) -> str:
+        """One line, with the place in the author's script where there is one."""
+        place = self.details if isinstance(self.details, dict) else {}
+        where = f" ({place['script']}:{place['line']}:{place['column']})" if place.keys() >= _PLACE else ""
+        return f"{self.code}: {self.message}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,8 @@ class OpView:
     dedup_key: str
     input: Any
     metadata: Mapping[str, str]
-    retry: Any
+    #: As scripts write it: ``maxAttempts``, ``backoffKind``, durations as Go strings.
+    retry: Mapping[str, Any]
     created_at: Micros
     updated_at: Micros
     #: When it may next be claimed, while it waits for a retry or a set time.

@@ -1,0 +1,85 @@
+"""The reference pages and the example configuration say what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import run
+from engine.config import KEYS, SCHEMA, load_settings, variable
+from engine.documents import load_schema
+from engine.plugins.manifest import SCHEMA as SITE_SCHEMA
+from engine.plugins.manifest import load_site
+from engine.resources import resource
+
+
+def page(name: str) -> str:
+    return (resource("docs") / "reference" / name).read_text(encoding="utf-8")
+
+
+def property_names(schema: Any) -> set[str]:
+    if isinstance(schema, list):
+        return set().union(*map(property_names, schema)) if schema else set()
+    if not isinstance(schema, dict):
+        return set()
+    inner = set().union(*map(property_names, schema.values())) if schema else set()
+    own = schema.get("properties")
+    return inner | (set(own) if isinstance(own, dict) else set())
+
+
+def test_every_setting_and_its_variable_are_documented() -> None:
+    text = page("config.md")
+    assert [key for key in KEYS if f"`{key}`" not in text or f"`{variable(key)}`" not in text] == []
+
+
+def test_the_example_configuration_holds_every_key_with_its_default(tmp_path: Path) -> None:
+    example = resource("config.example.yaml").read_text(encoding="utf-8")
+    assert load_settings({}, config=resource("config.example.yaml"))[0].origins == {}
+    live = tmp_path / "config.yaml"
+    live.write_text(re.sub(r"^( *)# (?=( +)?[-a-zA-Z]+:( |$)|  - )", r"\1", example, flags=re.MULTILINE))
+    settings, _ = load_settings({}, config=live)
+    assert set(settings.origins) == set(KEYS)
+    untouched = {"siteDatabaseURL", "defaults.queue.maxInFlight", "http.proxy"}  # nothing by default
+    for key in set(KEYS) - untouched:
+        ours, default = settings, load_settings({})[0]
+        for attribute in KEYS[key].attribute.split("."):
+            ours, default = getattr(ours, attribute), getattr(default, attribute)
+        assert ours == default, key
+    assert property_names(load_schema(SCHEMA)) <= set(re.findall(r"\w+", example))
+
+
+def test_every_key_of_a_manifest_is_documented_in_an_example_that_is_valid(tmp_path: Path) -> None:
+    text = page("site-yaml.md")
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "site.yaml").write_text(example)
+    assert load_site(tmp_path).name == "hackernews"
+    assert property_names(load_schema(SITE_SCHEMA)) - set(re.findall(r"\w+", example)) == set()
+
+
+def test_every_command_and_flag_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page("cli.md")
+    for command in ("site list", "site check", "site migrate", "worker run", "workflow show", "workflow cancel"):
+        assert run([*command.split(), "--help"], {}) == 0
+        flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out.partition("\nOptions:\n")[2])) - {"--help"}
+        assert [flag for flag in flags if flag not in text] == []
+        assert command.split()[1] in text
+
+
+def test_rule_ids_are_unique_and_those_that_tests_cite_exist() -> None:
+    defined = [
+        rule
+        for name in ("cli.md", "config.md", "site-yaml.md")
+        for rule in re.findall(r"\*\*([A-Z]+-\d+)\*\*", page(name))
+    ]
+    assert len(defined) == len(set(defined))
+    tests = Path(__file__).parents[1]
+    cited = {
+        rule
+        for folder in ("cli", "unit", "views")
+        for file in (tests / folder).glob("*.py")
+        for rule in re.findall(r"\b(?:CLI|CFG|SITE)-\d+", file.read_text(encoding="utf-8"))
+    }
+    assert cited - set(defined) == set()
