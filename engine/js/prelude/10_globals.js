@@ -29,7 +29,9 @@ function $show(value) {
 
 function $logger(level) {
   return function (...values) {
-    $host("log", $JSON.stringify([level, values.map($show).join(" ")]));
+    let text = "";
+    for (let i = 0; i < values.length; i++) text += (i > 0 ? " " : "") + $show(values[i]);
+    $host("log", $JSON.stringify([level, text]));
   };
 }
 
