@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 the request itself was wrong; 130 after Ctrl-C.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -74,10 +75,19 @@ def scraper(
 
 def main() -> None:
     """The console script."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a locale that lacks a character must not end the command
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     sys.exit(run(sys.argv[1:], os.environ))
+
+
+def _prepare_streams() -> None:
+    """Neither a stream that was closed from the start nor a locale that lacks a character may end a command."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:

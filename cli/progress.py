@@ -132,13 +132,13 @@ class Board:
         from rich.text import Text
 
         grid = Table(box=None, pad_edge=False, header_style="bold")
-        grid.add_column("queue", no_wrap=True, overflow="ellipsis", ratio=1)
+        grid.add_column("queue")  # the only column that gives way where the terminal is narrow
         for header in ("running", "done", "retried", "failed"):
             grid.add_column(header, justify="right", no_wrap=True)
         for queue in sorted({*self._tally.running, *self._tally.ended}):
             ended = self._tally.ended.get(queue, Counter())
             counts = (self._tally.running[queue], *(ended[ending] for ending in _ENDINGS))
-            grid.add_row(Text(clean(queue)), *map(str, counts))
+            grid.add_row(Text(clean(queue), no_wrap=True, overflow="ellipsis"), *map(str, counts))
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = f"{self._tally.sum('succeeded') / seconds:.1f} ops/s, {seconds:.0f} s"
         errors = [Text(error, style="red", no_wrap=True, overflow="ellipsis") for error in self._errors]

@@ -102,6 +102,11 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     assert (ran.stdout, ran.stderr) == (b"{", b"")
 
 
+def test_closed_streams_are_no_obstacle(tmp_path: Path) -> None:
+    command = f"{SCRIPT} version >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, env=clean_env(tmp_path), check=False).returncode == 0
+
+
 def test_a_pipe_gets_no_control_characters(tmp_path: Path) -> None:
     (make_site(tmp_path / "s/x", "x") / "site.yaml").write_text('name: "x\\e[31m"\ndatabaseFileName: x.db')
     ran = scraper(tmp_path, "site", "check", "--sites-manifest-dir", "s", FORCE_COLOR="1", TERM="xterm-256color")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from cli.main import run
+from engine.demo import Catalogue, serve_books
 from tests.cli.console import Ran, scraper
 
 MANIFEST = """\
@@ -139,21 +142,27 @@ def test_a_failed_workflow_can_be_seen_retried_and_canceled(here: Path) -> None:
     assert (canceled.code, canceled.out) == (0, "Workflow: w\nStatus: canceled\nCanceled ops: 1\n")
 
 
+def test_a_verb_that_throws_stores_nothing_and_names_the_place(here: Path) -> None:
+    ran = shop(here, "boom")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == 'error: verb "boom" failed: verbs/seed.js:14:25: no way\n'
+    assert "Workflows: 0\n" in scraper(here, "engine", "status").out
+
+
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (("boom",), 1, 'error: verb "boom" failed: verbs/seed.js:14:25: no way'),
-        (("sed",), 2, 'error: no such command "scraper site shop run sed"; did you mean "seed"?'),
-        (("seed", "--count", "many"), 2, 'error: --count: "many" is not a whole number'),
-        (("seed", "--nope"), 2, "error: no such option: --nope"),
+        (("sed",), 'error: no such command "scraper site shop run sed"; did you mean "seed"?'),
+        (("seed", "--count", "many"), 'error: --count: "many" is not a whole number'),
+        (("seed", "--nope"), "error: no such option: --nope"),
     ],
 )
-def test_a_refused_submission_stores_nothing(here: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_a_request_that_is_wrong_touches_no_database(here: Path, arguments: tuple[str, ...], message: str) -> None:
+    """CLI-23."""
     ran = shop(here, *arguments)
-    assert (ran.code, ran.out) == (code, "")
+    assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(message)
-    counts = scraper(here, "engine", "status").out
-    assert "Workflows: " not in counts or "Workflows: 0\n" in counts
+    assert not (here / "state").exists()
 
 
 def test_a_taken_workflow_id_is_refused(here: Path) -> None:
@@ -217,3 +226,16 @@ def test_a_broken_verb_file_breaks_only_its_site(here: Path) -> None:
     assert "seed.js" in ran.err
     assert "SyntaxError" in ran.err
     assert scraper(here, "site", "list", SCRAPER_SITES_MANIFEST_DIRS="sites").out == "shop\n"
+
+
+def test_the_demo_crawls_its_catalogue_and_shows_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = partial(serve_books, Catalogue(pages=2, per_page=3))
+    monkeypatch.setattr("engine.demo.serve_books", small)
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"], {"HOME": str(tmp_path)}) == 0
+    out = capsys.readouterr().out
+    assert "Status: succeeded\n" in out
+    assert "\n6 books in state/demo/sites/books.db; the first 6:\n" in out
+    assert [line.split()[0] for line in out.splitlines()[-6:]] == ["1", "2", "3", "4", "5", "6"]
