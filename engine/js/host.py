@@ -159,12 +159,13 @@ class Host:
         """The id an author should go on with: that of the op which holds the dedup key."""
         if not op.dedup_key or op.workflow_id:
             return None
-        for earlier in self.effects.emitted[:-1]:
-            if (earlier.kind, earlier.dedup_key, earlier.workflow_id) == (op.kind, op.dedup_key, ""):
-                return earlier.id
-        if self._reads is None:
-            return None
-        return self._reads.standing(who.workflow_id, op.kind, op.dedup_key)
+        stored = None if self._reads is None else self._reads.standing(who.workflow_id, op.kind, op.dedup_key)
+        same = (
+            earlier.id
+            for earlier in self.effects.emitted[:-1]
+            if (earlier.kind, earlier.dedup_key, earlier.workflow_id) == (op.kind, op.dedup_key, "")
+        )
+        return stored or next(same, None)
 
     def _dependency(self, op_id: str) -> Any:
         if self._reads is None:
