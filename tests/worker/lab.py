@@ -38,7 +38,12 @@ class Lab:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.write("site.yaml", MANIFEST)
+        if not self.manifest.exists():
+            self.write("site.yaml", MANIFEST)
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "plugins" / SITE / "site.yaml"
 
     def write(self, path: str, text: str) -> None:
         """A file of the site."""
@@ -76,7 +81,7 @@ class Lab:
 
     def work(self, **options: Any) -> WorkerReport:
         """Work until idle."""
-        chosen = {"until_idle": True, "machine_id": "m1", "js_processes": 1} | self.options | options
+        chosen: dict[str, Any] = {"until_idle": True, "machine_id": "m1", "js_processes": 1} | self.options | options
         return run_worker(self.settings, self.registry, WorkerOptions(**chosen), Silent())
 
     def run(self, *ops: NewOp, **workflow: Any) -> dict[str, str]:

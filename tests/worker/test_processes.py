@@ -1,0 +1,204 @@
+"""Workers as processes: frozen, stopped, canceled, crowded (WRK-1 to WRK-19)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.clock import SECOND
+from engine.model import NewOp
+from tests.worker.lab import COUNTERS, Lab, js
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOW = """module.exports = async (ctx) => {
+  require("site-db").query("SELECT 1");
+  await new Promise((done) => setTimeout(done, ctx.input));
+  require("site-db").exec("UPDATE counter SET n = n + 1");
+}"""
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts workers of a lab, and ends those the test leaves behind."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(lab: Lab, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.worker.process", lab.engine_db, str(lab.folder), json.dumps(options)]
+        started.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    """Look again and again until the condition holds; the test's own time limit bounds it."""
+    while not condition():
+        time.sleep(0.02)
+
+
+def slow_lab(lab: Lab) -> Lab:
+    """A lab with a script that takes as many milliseconds as its input says and counts itself."""
+    lab.write("migrations/001_c.sql", COUNTERS)
+    lab.write("scripts/slow.js", SLOW)
+    return lab
+
+
+def began(lab: Lab, op_id: str) -> Callable[[], bool]:
+    """Whether an attempt of the op has been marked as started."""
+
+    def look() -> bool:
+        with closing(lab.store()) as store, store.database.read() as connection:
+            query = (
+                f"SELECT count(*) FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = '{op_id}' AND started_at > 0"
+            )
+            return bool(connection.exec_driver_sql(query).scalar_one())
+
+    return look
+
+
+def test_a_worker_frozen_past_its_lease_changes_nothing_and_works_on(
+    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    lab = slow_lab(either_lab)
+    lab.submit(js("a", "slow", input=1500))
+    frozen = spawn(lab, lease_duration=SECOND, until_idle=False)
+    await_that(began(lab, "a"))
+    children = [int(pid) for pid in Path(f"/proc/{frozen.pid}/task/{frozen.pid}/children").read_text().split()]
+    for pid in (frozen.pid, *children):
+        os.kill(pid, signal.SIGSTOP)
+    second = spawn(lab, lease_duration=SECOND)
+    assert second.wait() == 0
+    assert lab.statuses() == {"a": "succeeded"}
+    for pid in (*children, frozen.pid):
+        os.kill(pid, signal.SIGCONT)
+    lab.submit(js("b", "slow", input=0), workflow_id="w2")
+    await_that(lambda: lab.statuses()["b"] == "succeeded")
+    assert lab.attempts("a") == ["lease_lost", "succeeded"]
+    assert lab.site("SELECT n FROM counter") == [(2,)]
+    assert frozen.poll() is None
+
+
+def test_sigterm_drains_and_gives_back_what_has_not_begun(
+    lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    slow_lab(lab).submit(js("a", "slow", input=1000), *(js(f"q{n}", "slow", input=0) for n in range(3)))
+    worker = spawn(lab, max_workers=4, js_processes=1, until_idle=False)
+    await_that(began(lab, "a"))
+    worker.send_signal(signal.SIGTERM)
+    output, _ = worker.communicate()
+    assert json.loads(output)["succeeded"] == 1
+    assert lab.statuses() == {"a": "succeeded", "q0": "ready", "q1": "ready", "q2": "ready"}
+    assert set(lab.attempts("q0")) <= {"interrupted"}
+    lab.work()
+    assert lab.site("SELECT n FROM counter") == [(4,)]
+
+
+def test_a_drain_that_takes_too_long_refunds_the_attempt(lab: Lab, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+    slow_lab(lab).submit(js("a", "slow", input=30_000))
+    worker = spawn(lab, drain_timeout=SECOND // 5, until_idle=False)
+    await_that(began(lab, "a"))
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate()
+    assert lab.attempts("a") == ["interrupted"]
+    assert lab.statuses() == {"a": "ready"}
+
+
+def test_no_child_outlives_its_worker(lab: Lab, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+    slow_lab(lab).submit(js("a", "slow", input=30_000))
+    worker = spawn(lab)
+    await_that(began(lab, "a"))
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    assert children
+    worker.kill()
+    worker.wait()
+    await_that(lambda: not any(_alive(pid) for pid in children))
+
+
+def _alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_cancel_stops_a_running_op_and_nothing_completes_afterwards(
+    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    lab = slow_lab(either_lab)
+    lab.submit(js("a", "slow", input=20_000), js("b", "slow", input=0, depends_on=()))
+    worker = spawn(lab, js_processes=2)
+    await_that(began(lab, "a"))
+    await_that(lambda: lab.statuses()["b"] == "succeeded")
+    with closing(lab.store()) as store:
+        assert store.cancel("w") == 1
+    assert worker.wait() == 0
+    assert lab.statuses() == {"a": "canceled", "b": "succeeded"}
+    assert lab.attempts("a") == ["canceled", "canceled"]
+    assert lab.site("SELECT n FROM counter") == [(1,)]
+    assert lab.site("SELECT count(*) FROM scraper_inbox WHERE outcome IS NULL") == [(1,)]
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_many_workers_run_each_op_once_under_the_queues_policies(
+    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]], workers: int
+) -> None:
+    lab = either_lab
+    manifest = "queuePolicies:\n  - queue: capped\n    maxInFlight: 3\n"
+    manifest += (
+        "  - queue: paced\n    maxInFlight: 50\n    rateLimit: {kind: token_bucket, ratePerSecond: 50, burst: 10}\n"
+    )
+    lab.write("site.yaml", lab.manifest.read_text() + manifest)
+    count = 400
+
+    def noop(name: str, queue: str) -> NewOp:
+        return NewOp(id=name, kind="telepathy", site="shop", queue=queue)
+
+    lab.submit(
+        *(noop(f"free{n}", "") for n in range(count)),
+        *(noop(f"capped{n}", "capped") for n in range(60)),
+        *(noop(f"paced{n}", "paced") for n in range(240)),
+    )
+    processes = [spawn(lab, max_workers=32) for _ in range(workers)]
+    assert [process.wait() for process in processes] == [0] * workers
+    assert set(lab.statuses().values()) == {"failed"}
+    with closing(lab.store()) as store, store.database.read() as connection:
+        query = (
+            "SELECT o.id, a.claimed_at, a.ended_at, q.key FROM attempt a JOIN op o ON o.pk = a.op_pk"
+            " JOIN queue q ON q.pk = o.queue_pk ORDER BY a.claimed_at"
+        )
+        attempts = [tuple(row) for row in connection.exec_driver_sql(query)]
+    assert len(attempts) == len({row[0] for row in attempts}) == count + 300
+    assert _peak([(row[1], row[2]) for row in attempts if row[3] == "capped"]) <= 3
+    paced = [row[1] for row in attempts if row[3] == "paced"]
+    for place, first in enumerate(paced):
+        for later, moment in enumerate(paced[place:], start=1):
+            assert later <= 10 + 50 * (moment - first) / SECOND + 1
+    # once every worker is up: that eight of them start at the same time is no business of the bucket
+    steady = paced[len(paced) // 2 :]
+    assert (len(steady) - 1) / ((steady[-1] - steady[0]) / SECOND) >= 45
+
+
+def _peak(spans: list[tuple[int, int]]) -> int:
+    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans], key=lambda e: (e[0], e[1]))
+    level = peak = 0
+    for _, step in edges:
+        level += step
+        peak = max(peak, level)
+    return peak
