@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, literal, select, update
 
 from engine.clock import SECOND, Micros
+from engine.errors import OpError
 from engine.model import AttemptState, Lease, OpStatus
 from engine.store.batches import batches
 from engine.store.rows import op_from_row, stored_error
@@ -234,6 +235,8 @@ def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedO
         earlier_claims=row.claims,
     )
     planned = stored_error(row.planned_json) if row.planned_json else None
+    if row.status == OpStatus.CANCELED:
+        planned = OpError("canceled", f'workflow "{row.workflow_id}" was canceled')
     fence = () if row.fence is None else (row.fence,)
     return LeasedOp(op=op_from_row(row), lease=lease, planned=planned, fence=fence)
 

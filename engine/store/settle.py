@@ -224,9 +224,13 @@ class _Change:
 
 
 def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
-    """The rows one outcome turns into. An op that was canceled meanwhile only has its fence lifted."""
+    """The rows one outcome turns into. Of an op that is canceled only the duty to close its inbox key is settled."""
     outcome = settlement.outcome
     if row.status == OpStatus.CANCELED:
+        if isinstance(outcome, Interrupted):
+            return _Change(
+                OpStatus.CANCELED, AttemptState.INTERRUPTED, _op_columns(OpStatus.CANCELED, now, fence=row.fence)
+            )
         return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _op_columns(OpStatus.CANCELED, now, fence=None))
     match outcome:
         case Succeeded(result=produced):
