@@ -1,8 +1,10 @@
-"""From an op's input to the request it means."""
+"""From an op's input to the request it means: shapes checked, templates filled in."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
@@ -17,123 +19,211 @@ from engine.runners.template import render
 
 FORM = "application/x-www-form-urlencoded"
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """One request, templates filled in."""
+    """One request, templates filled in. None = whatever the site or the worker says."""
 
     method: str
+    #: As the op spelled it; ``url`` is the same, normalised.
+    url_text: str
     url: httpx.URL
-    headers: dict[str, str]
-    body: bytes | None
+    #: The headers the op set, in its spelling.
+    headers: Mapping[str, str]
+    content_type: str | None
     body_text: str | None
     timeout: Micros | None
     max_bytes: int | None
-    #: None = the runner's limit; 0 = redirects are not followed.
+    #: 0 = a redirect is an answer like any other.
     redirects: int | None
     persist_body: bool
     artifact_name: str
 
+    @property
+    def body(self) -> bytes | None:
+        """The bytes to send."""
+        return None if self.body_text is None else self.body_text.encode()
+
 
 def read_request(op: Op) -> FetchRequest:
     """The request of an op. Raises OpError ``invalid_input``, ``template_error``, ``invalid_request``."""
-    given = json.loads(op.input)
-    if not isinstance(given, dict):
-        raise _invalid("the op has no input object")
+    given = _object(op.input, "the op's input")
     request = given.get("request")
     if not isinstance(request, dict):
-        raise _invalid("input.request must be an object")
-    values = {
-        "input": given,
-        "workflow": {"input": json.loads(op.workflow.input)},
-        "op": {
-            "id": op.id,
-            "site": op.site,
-            "kind": op.kind,
-            "queue": op.queue,
-            "dedupKey": op.dedup_key,
-            "metadata": dict(op.metadata),
-        },
-    }
-    headers = {name: render(text, values, f"header {name}") for name, text in _strings(request, "headers").items()}
-    form = {name: render(text, values, f"form field {name}") for name, text in _strings(request, "form").items()}
-    body_text = _body(request, form, values)
-    if form and "content-type" not in {name.lower() for name in headers}:
-        headers["Content-Type"] = FORM
+        raise _invalid(f"input.request must be an object, {_not(request)}")
+    form, body = _strings(request, "form"), _text(request, "request.body")
+    method = (_text(request, "request.method") or "").strip().upper() or "GET"
+    if not _TOKEN.fullmatch(method):
+        raise OpError("invalid_request", f"{_quoted(method)} is not a request method")
+    template = _Filling(op, given)
+    url_text = template.fill(_text(request, "request.url") or "", "request.url").strip()
+    headers = {name: template.header(name, text) for name, text in _strings(request, "headers").items()}
+    body_text: str | None
+    if form:
+        filled = {_whole(name): template.fill(text, f"request.form.{name}") for name, text in form.items()}
+        body_text = "&".join(f"{quote_plus(name)}={quote_plus(filled[name])}" for name in sorted(filled))
+    else:
+        body_text = template.fill(body, "request.body") if body else None
     return FetchRequest(
-        method=(_text(request, "method") or "GET").strip().upper() or "GET",
-        url=_url(render(_text(request, "url") or "", values, "url")),
+        method=method,
+        url_text=url_text,
+        url=_url(url_text),
         headers=headers,
-        body=None if body_text is None else body_text.encode(),
+        content_type=_named(headers, "content-type") or (FORM if form else None),
         body_text=body_text,
         timeout=_timeout(request),
-        max_bytes=_whole(request, "maxBytes"),
+        max_bytes=_limit(request, "maxBytes", least=1),
         redirects=_redirects(request),
-        persist_body=given.get("persistBody") is True,
-        artifact_name=_text(given, "artifactName") or "response-body",
+        persist_body=_truth(given, "persistBody"),
+        artifact_name=_artifact_name(given),
     )
 
 
-def _body(request: dict[str, Any], form: dict[str, str], values: dict[str, Any]) -> str | None:
-    if form:
-        return "&".join(f"{quote_plus(name)}={quote_plus(form[name])}" for name in sorted(form))
-    body = _text(request, "body")
-    return None if not body else render(body, values, "body")
+class _Filling:
+    """The values of one op's templates."""
+
+    def __init__(self, op: Op, given: Mapping[str, Any]) -> None:
+        self._values = {
+            "input": given,
+            "workflow": {"input": _object(op.workflow.input, "the workflow's input")},
+            "op": {
+                "id": op.id,
+                "site": op.site,
+                "kind": op.kind,
+                "queue": op.queue,
+                "dedupKey": op.dedup_key,
+                "metadata": dict(op.metadata),
+            },
+        }
+
+    def fill(self, template: str, where: str) -> str:
+        """``template`` rendered."""
+        return _whole(render(template, self._values, where))
+
+    def header(self, name: str, template: str) -> str:
+        """The value of a header rendered."""
+        value = self.fill(template, f"request.headers.{name}").strip(" \t")
+        if not _TOKEN.fullmatch(name):
+            raise OpError("invalid_request", f"{_quoted(name)} is not a header name")
+        if _CONTROL.search(value):
+            raise OpError("invalid_request", f"the value of header {name} has control characters: {_quoted(value)}")
+        return value
 
 
-def _url(text: str) -> httpx.URL:
-    if not text.strip():
-        raise _invalid("input.request.url is blank")
+def _object(text: str, what: str) -> dict[str, Any]:
     try:
-        url = httpx.URL(text.strip())
-    except httpx.InvalidURL as error:
-        raise OpError("invalid_request", f'"{text}" is not a URL: {error}') from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise OpError("invalid_request", f'"{text}" is not an absolute http or https URL')
-    return url
-
-
-def _text(given: dict[str, Any], name: str) -> str | None:
-    value = given.get(name)
-    if value is not None and not isinstance(value, str):
-        raise _invalid(f"input.{'' if name == 'artifactName' else 'request.'}{name} must be a string")
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"{what} is not readable JSON: {error}") from error
+    if value is None and what.startswith("the workflow"):
+        return {}
+    if not isinstance(value, dict):
+        raise _invalid(f"{what} must be an object, {_not(value)}")
     return value
 
 
-def _strings(request: dict[str, Any], name: str) -> dict[str, str]:
+def _url(text: str) -> httpx.URL:
+    if not text:
+        raise _invalid("input.request.url is blank")
+    try:
+        url = httpx.URL(text)
+        url.raw_host.decode().encode("idna")
+    except (httpx.InvalidURL, ValueError) as error:
+        raise OpError("invalid_request", f"{_quoted(text)} is not a URL: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host or url.port == 0 or (url.port or 0) > 65535:
+        raise OpError("invalid_request", f"{_quoted(text)} is not an absolute http or https URL")
+    return url
+
+
+def _text(given: Mapping[str, Any], path: str) -> str | None:
+    value = given.get(path.rpartition(".")[2])
+    if value is not None and not isinstance(value, str):
+        raise _invalid(f"input.{path} must be a string, {_not(value)}")
+    return value
+
+
+def _strings(request: Mapping[str, Any], name: str) -> dict[str, str]:
     value = request.get(name)
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _invalid(f"input.request.{name} must be an object")
+        raise _invalid(f"input.request.{name} must be an object, {_not(value)}")
     for key, item in value.items():
         if not isinstance(item, str):
-            raise _invalid(f"input.request.{name}.{key} must be a string, not {json.dumps(item)}")
+            raise _invalid(f"input.request.{name}.{key} must be a string, {_not(item)}")
     return value
 
 
-def _timeout(request: dict[str, Any]) -> Micros | None:
+def _artifact_name(given: Mapping[str, Any]) -> str:
+    name = _whole((_text(given, "artifactName") or "").strip())
+    if "\0" in name:
+        raise _invalid("input.artifactName has a NUL character")
+    return name or "response-body"
+
+
+def _truth(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _invalid(f"input.{name} must be true or false, {_not(value)}")
+    return value is True
+
+
+def _timeout(request: Mapping[str, Any]) -> Micros | None:
     value = request.get("timeout")
+    if value is None:
+        return None
     try:
-        return None if value is None else parse_duration(value)
+        timeout = parse_duration(value)
     except ValueError as error:
         raise _invalid(f"input.request.timeout: {error}") from error
+    if timeout == 0:
+        raise _invalid("input.request.timeout must be above 0")
+    return timeout
 
 
-def _whole(request: dict[str, Any], name: str) -> int | None:
+def _limit(request: Mapping[str, Any], name: str, least: int) -> int | None:
     value = request.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise _invalid(f"input.request.{name} must be a number, not {json.dumps(value)}")
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+    if not whole or value < least:
+        raise _invalid(f"input.request.{name} must be a whole number of at least {least}, {_not(value)}")
     return int(value)
 
 
-def _redirects(request: dict[str, Any]) -> int | None:
-    value = request.get("followRedirects")
-    if isinstance(value, bool):
-        return None if value else 0
-    return _whole(request, "followRedirects")
+def _redirects(request: Mapping[str, Any]) -> int | None:
+    match request.get("followRedirects"):
+        case bool(follow):
+            return None if follow else 0
+        case str() | dict() | list() as value:
+            raise _invalid(f"input.request.followRedirects must be true, false or a number, {_not(value)}")
+        case _:
+            return _limit(request, "followRedirects", least=0)
+
+
+def _named(headers: Mapping[str, str], lower: str) -> str | None:
+    return next((value for name, value in headers.items() if name.lower() == lower and value), None)
+
+
+def _whole(text: str) -> str:
+    """``text`` as it can be sent: half a surrogate pair becomes the replacement character."""
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _not(value: Any) -> str:
+    return f"not {_cut(json.dumps(value, ensure_ascii=False))}"
+
+
+def _quoted(text: str) -> str:
+    return _cut(json.dumps(text, ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _invalid(message: str) -> OpError:
