@@ -180,7 +180,13 @@ def _fence_duties(connection: Connection, count: int, now: Micros) -> list[Any]:
         .limit(count)
         .with_for_update(of=op, skip_locked=True)
     )
-    return list(connection.execute(query))
+    rows = list(connection.execute(query))
+    connection.execute(
+        update(attempt)
+        .where(attempt.c.token.in_([row.token for row in rows if row.token is not None]))
+        .values(state=AttemptState.LEASE_LOST.value, ended_at=now)
+    )
+    return rows
 
 
 def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: Micros) -> tuple[LeasedOp, ...]:
