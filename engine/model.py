@@ -239,7 +239,7 @@ class Result:
     artifacts: tuple[Artifact, ...] = ()
     emitted: tuple[NewOp, ...] = ()
     logs: tuple[LogLine, ...] = ()
-    #: The workflow's cookie jar after this op, where the site keeps one.
+    #: What changed in the workflow's cookie jar: a JSON object whose members replace the jar's, null removing them.
     cookies: JsonText | None = None
 
 

@@ -49,7 +49,7 @@ class RunContext:
     #: Validate a result against the engine DB and make what it needs durable (blobs, explicit op ids), before the
     #: site DB commits. Raises OpError (the op fails) or LeaseLost.
     prepare: Callable[[Result], Awaitable[None]]
-    #: The workflow's cookie jar, None where there is none yet.
+    #: The workflow's cookie jar (a JSON object), None where there is none yet.
     cookies: Callable[[], Awaitable[JsonText | None]]
 
 

@@ -14,10 +14,11 @@ from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Resu
 from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
 from engine.store.artifacts import write_artifacts
 from engine.store.batches import batches
+from engine.store.cookies import change_jars
 from engine.store.graph import UNBORN, GraphPlan
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps, error_json, records_json, stored_error
-from engine.store.schema import attempt, cookie_jar, lane, log_line, op, queue, result, workflow
+from engine.store.schema import attempt, lane, log_line, op, queue, result, workflow
 from engine.store.types import Applied, LostLease, Refused, Settlement, Verdict
 
 _ENDED_WELL = frozenset({AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.RETRIED, AttemptState.INTERRUPTED})
@@ -165,7 +166,7 @@ class Settling:
     def _write_extras(self, settlements: Sequence[Settlement]) -> None:
         lines: list[dict[str, Any]] = []
         artifacts: list[tuple[int, int, Artifact]] = []
-        jars: dict[int, JsonText] = {}
+        jars: dict[int, list[JsonText]] = {}
         for settlement in settlements:
             produced = _kept(settlement)
             row = self.rows[settlement.lease.op_pk]
@@ -181,15 +182,11 @@ class Settling:
                 for line in produced.logs
             )
             if produced.cookies is not None:
-                jars[row.workflow_pk] = produced.cookies
+                jars.setdefault(row.workflow_pk, []).append(produced.cookies)
         write_artifacts(self.connection, artifacts, self.now)
         if lines:
             self.connection.execute(insert(log_line), lines)
-        for workflow_pk, jar in sorted(jars.items()):
-            self.connection.execute(delete(cookie_jar).where(cookie_jar.c.workflow_pk == workflow_pk))
-            self.connection.execute(
-                insert(cookie_jar), {"workflow_pk": workflow_pk, "jar_json": jar, "updated_at": self.now}
-            )
+        change_jars(self.connection, jars, self.now)
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
         wake_capped(self.connection, {self.rows[item.lease.op_pk].queue_pk for item in settlements}, self.now)
