@@ -48,6 +48,7 @@ class HttpRunner:
     async def run(self, ctx: RunContext) -> Result:
         """Execute the op. Raises OpError and RunFailed."""
         request = read_request(ctx.op)
+        await self._wire.ready()
         jar = CookieJar(await ctx.cookies()) if ctx.site.http.cookies == "workflow" else None
         answer = await fetch(self._plan(request, ctx.site.http), self._wire, self._gates, jar, ctx.started)
         changes = jar.changes() if jar is not None else None

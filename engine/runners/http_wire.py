@@ -29,6 +29,21 @@ class Wire:
 
     def __init__(self) -> None:
         self._pools: dict[str | None, httpx.AsyncHTTPTransport] = {}
+        self._trust: ssl.SSLContext | None = None
+        self._readying = asyncio.Lock()
+
+    async def ready(self) -> None:
+        """Read the certificate authorities, once: that takes a while, and is nobody's request time.
+
+        Raises OpError ``transport_error``.
+        """
+        async with self._readying:
+            if self._trust is None:
+                try:
+                    self._trust = await asyncio.to_thread(_authorities)
+                except OSError as error:
+                    message = f"the certificate authorities cannot be read: {said(error)}"
+                    raise OpError("transport_error", message, retryable=True) from error
 
     async def send(self, request: httpx.Request, proxy: str | None) -> httpx.Response:
         """The head of the answer; its body is still to be read, and the response to be closed.
@@ -60,6 +75,7 @@ class Wire:
     def _pool(self, url: httpx.URL, proxy: str | None) -> httpx.AsyncHTTPTransport:
         through = proxy or self._environment(url)
         if through not in self._pools:
+            assert self._trust is not None, "Wire.ready() comes first"
             try:
                 self._pools[through] = httpx.AsyncHTTPTransport(
                     verify=self._trust, http2=True, limits=_LIMITS, proxy=through
@@ -79,12 +95,12 @@ class Wire:
     def _proxies(self) -> dict[str, str]:
         return getproxies()
 
-    @cached_property
-    def _trust(self) -> ssl.SSLContext:
-        """The shipped certificate authorities and the machine's own, or those the environment names."""
-        context = httpx.create_ssl_context()
-        context.load_default_certs()
-        return context
+
+def _authorities() -> ssl.SSLContext:
+    """The shipped certificate authorities and the machine's own, or those the environment names."""
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context
 
 
 _BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
