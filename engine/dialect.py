@@ -211,9 +211,9 @@ def require_writable(path: Path) -> None:
         raise DatabaseRefused(f"{folder}: {error.strerror}") from error
     if path.is_dir():
         raise DatabaseRefused(f"{path} is a directory, not a database file")
-    if path.exists() and not os.access(path, os.W_OK):
+    if path.exists() and not os.access(path, os.W_OK, effective_ids=True):
         raise DatabaseRefused(f"{path} is read-only")
-    if not os.access(folder, os.W_OK):
+    if not os.access(folder, os.W_OK, effective_ids=True):
         raise DatabaseRefused(f"{folder} is not writable")
 
 

@@ -16,7 +16,7 @@ from engine.model import NewOp, NewWorkflow
 from engine.plugins.registry import Registry, discover
 from engine.store.reads import open_reads
 from engine.store.store import Store
-from engine.worker.options import Silent
+from engine.worker.options import Observer, Silent
 
 SITE = "shop"
 MANIFEST = """name: shop
@@ -83,6 +83,11 @@ class Lab:
         """Work until idle."""
         chosen: dict[str, Any] = {"until_idle": True, "machine_id": "m1", "js_processes": 1} | self.options | options
         return run_worker(self.settings, self.registry, WorkerOptions(**chosen), Silent())
+
+    def watch(self, observer: Observer, *, store: Store | None = None, **options: Any) -> WorkerReport:
+        """Work until idle under somebody's eyes."""
+        chosen: dict[str, Any] = {"until_idle": True, "machine_id": "m1", "js_processes": 1} | options
+        return run_worker(self.settings, self.registry, WorkerOptions(**chosen), observer, store=store)
 
     def run(self, *ops: NewOp, **workflow: Any) -> dict[str, str]:
         """Submit and work; op id to status."""
