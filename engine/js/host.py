@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.clock import Clock, Micros
 from engine.js import web
+from engine.js.charset import decode_body
 from engine.js.hostcall import HostError
 from engine.js.html import Trees
 from engine.js.modules import Module, ModuleRoots
@@ -182,7 +183,7 @@ class Host:
             raise HostError("the artifact's body was pruned") from None
 
     def _text(self, where: list[str]) -> str:
-        return web.decode_body(self._blob(where[0]), where[1])
+        return decode_body(self._blob(where[0]), where[1])
 
     def _record(self, fields: list[str]) -> None:
         record = Record(collection=fields[0], key=fields[1], data=fields[2])

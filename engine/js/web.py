@@ -10,12 +10,9 @@ import json
 import re
 import secrets
 import uuid
-from email.message import Message
-from typing import Any
 from urllib.parse import unquote
 
 import ada_url
-from charset_normalizer import from_bytes
 
 from engine.js.hostcall import HostError
 
@@ -32,8 +29,6 @@ _PARTS = (
     "search",
     "hash",
 )
-_META = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([a-zA-Z0-9_:.-]+)""", re.IGNORECASE)
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 def call(name: str, payload: str) -> str | None:
@@ -122,25 +117,3 @@ def _hash(algorithm: str, units: str | None, text: str | None) -> str:
     if name not in hashlib.algorithms_guaranteed or name.startswith("shake"):
         raise HostError(f'unknown hash "{algorithm}"')
     return hashlib.new(name, raw, usedforsecurity=False).hexdigest()
-
-
-def decode_body(body: bytes, content_type: str) -> str:
-    """Text by the byte order mark, the declared charset, the document's own word, or detection."""
-    for mark, encoding in _BOMS:
-        if body.startswith(mark):
-            return body.decode(encoding, "replace")
-    header = Message()
-    header["content-type"] = content_type or "application/octet-stream"
-    declared: Any = header.get_content_charset()
-    if declared is None and (found := _META.search(body[:4096])):
-        declared = found.group(1).decode("ascii")
-    if declared is not None:
-        try:
-            return body.decode(declared, "replace")
-        except LookupError:
-            pass
-    try:
-        return body.decode("utf-8")
-    except UnicodeDecodeError:
-        best = from_bytes(body[:200_000]).best()
-        return body.decode(best.encoding if best is not None else "latin-1", "replace")

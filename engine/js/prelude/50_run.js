@@ -8,10 +8,12 @@ function $artifactView(stored) {
     metadata: stored.metadata,
   };
   let text = stored.text;
+  const charset = stored.metadata && stored.metadata.charset;
+  const declared = charset ? `${stored.contentType}; charset=${charset}` : stored.contentType;
   $defineProperty(view, "bodyText", {
     enumerable: true,
     configurable: true,
-    get: () => (text === undefined ? (text = $ask("text", [stored.sha256, stored.contentType])) : text),
+    get: () => (text === undefined ? (text = $ask("text", [stored.sha256, declared])) : text),
   });
   $hide(view, "size", stored.size);
   $hide(view, "bodyBytes", () =>
