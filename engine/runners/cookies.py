@@ -41,6 +41,7 @@ class CookieJar:
     def add_to(self, request: httpx.Request) -> None:
         """Give ``request`` the cookies meant for its URL, beside those its op names itself."""
         own = request.headers.pop("Cookie", "")
+        request.headers.encoding = "utf-8"
         self._cookies.set_cookie_header(request)
         if own:
             named = {item.partition("=")[0].strip() for item in own.split(";")}

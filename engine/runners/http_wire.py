@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import ssl
 from collections.abc import AsyncIterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from urllib.request import getproxies, proxy_bypass
 
 import h2.exceptions
@@ -40,7 +41,9 @@ class Wire:
         async with self._readying:
             if self._trust is None:
                 try:
-                    self._trust = await asyncio.to_thread(_authorities)
+                    self._trust = await asyncio.to_thread(
+                        _authorities, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+                    )
                 except OSError as error:
                     message = f"the certificate authorities cannot be read: {said(error)}"
                     raise OpError("transport_error", message, retryable=True) from error
@@ -96,7 +99,8 @@ class Wire:
         return getproxies()
 
 
-def _authorities() -> ssl.SSLContext:
+@lru_cache(maxsize=4)
+def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     """The shipped certificate authorities and the machine's own, or those the environment names."""
     context = httpx.create_ssl_context()
     context.load_default_certs()

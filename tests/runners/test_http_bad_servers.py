@@ -164,9 +164,8 @@ def test_the_timeout_spans_all_redirects() -> None:
 )
 def test_a_huge_body_is_refused_without_being_held(route: Route) -> None:
     """HTTP-43: the cap is on the decoded stream."""
-    with serve(route) as server:
-        with held_at_most(30_000_000):
-            error, evidence = fetch_failing(get(f"{server.url}/"), max_bytes=4_000_000)
+    with serve(route) as server, held_at_most(30_000_000):
+        error, evidence = fetch_failing(get(f"{server.url}/"), max_bytes=4_000_000)
     assert (error.code, error.retryable) == ("body_too_large", False)
     assert "larger than 4000000 bytes" in error.message
     assert evidence.artifacts == ()
@@ -176,9 +175,8 @@ def test_a_zstd_bomb_is_refused_without_being_held() -> None:
     """HTTP-43: four bytes of zstd can stand for 128 KiB."""
     writer = zstandard.ZstdCompressor(level=1).compressobj()
     bomb = b"".join(writer.compress(bytes(1 << 20)) for _ in range(300)) + writer.flush()
-    with serve(page(bomb, content_encoding="zstd")) as server:
-        with held_at_most(50_000_000):
-            error, _ = fetch_failing(get(f"{server.url}/"), max_bytes=4_000_000)
+    with serve(page(bomb, content_encoding="zstd")) as server, held_at_most(50_000_000):
+        error, _ = fetch_failing(get(f"{server.url}/"), max_bytes=4_000_000)
     assert error.code == "body_too_large"
 
 
@@ -192,9 +190,8 @@ def test_a_bomb_in_a_bomb_is_refused() -> None:
 
 def test_a_large_body_that_nobody_keeps_is_not_held() -> None:
     """HTTP-31: only its length is asked for."""
-    with serve(huge(60_000_000)) as server:
-        with held_at_most(20_000_000):
-            data = data_of(fetch({"request": {"url": f"{server.url}/"}}))
+    with serve(huge(60_000_000)) as server, held_at_most(20_000_000):
+        data = data_of(fetch({"request": {"url": f"{server.url}/"}}))
     assert data["response"]["contentLength"] == 60_000_000
 
 
