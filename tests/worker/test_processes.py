@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,9 @@ def test_many_workers_run_each_op_once_under_the_queues_policies(
     for place, first in enumerate(paced):
         for later, moment in enumerate(paced[place:], start=1):
             assert later <= 60 + 50 * (moment - first) / SECOND + 1
-    assert len(paced) / ((paced[-1] - paced[0]) / SECOND) >= 45
+    # a stall of the whole machine costs what a full bucket cannot hold: longer gaps count as long as it fills
+    working = sum(min(later - earlier, 60 * SECOND // 50) for earlier, later in pairwise(paced))
+    assert len(paced) / (working / SECOND) >= 45
 
 
 def _peak(spans: list[tuple[int, int]]) -> int:
