@@ -71,15 +71,15 @@ def test_every_command_and_flag_is_documented(capsys: pytest.CaptureFixture[str]
 def test_rule_ids_are_unique_and_those_that_tests_cite_exist() -> None:
     defined = [
         rule
-        for name in ("cli.md", "config.md", "site-yaml.md")
+        for name in ("cli.md", "config.md", "site-yaml.md", "http-fetch.md")
         for rule in re.findall(r"\*\*([A-Z]+-\d+)\*\*", page(name))
     ]
     assert len(defined) == len(set(defined))
     tests = Path(__file__).parents[1]
     cited = {
         rule
-        for folder in ("cli", "unit", "views")
+        for folder in ("cli", "unit", "views", "runners", "worker")
         for file in (tests / folder).glob("*.py")
-        for rule in re.findall(r"\b(?:CLI|CFG|SITE)-\d+", file.read_text(encoding="utf-8"))
+        for rule in re.findall(r"\b(?:CLI|CFG|SITE|HTTP)-\d+", file.read_text(encoding="utf-8"))
     }
     assert cited - set(defined) == set()
