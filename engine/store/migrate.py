@@ -5,11 +5,9 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext, MigrationInfo
-from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, inspect, select, text
 
 from engine.clock import Clock, Micros
@@ -18,6 +16,11 @@ from engine.errors import DatabaseRefused
 from engine.resources import resource
 from engine.store.compat import create_views
 from engine.store.schema import meta, migration
+
+if TYPE_CHECKING:  # Alembic is loaded when there is something to apply: every process starts here
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationInfo
+    from alembic.script import ScriptDirectory
 
 _LOCK_KEY = 7_239_002_861
 
@@ -33,6 +36,8 @@ class MigrationState:
 
 def scripts() -> ScriptDirectory:
     """The migrations that travel with this code."""
+    from alembic.script import ScriptDirectory
+
     return ScriptDirectory.from_config(_config())
 
 
@@ -74,15 +79,21 @@ def history(database: Database) -> tuple[MigrationState, ...]:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(resource("migrations")).replace("%", "%%"))
     return config
 
 
+@cache
+def _known() -> tuple[str, ...]:
+    """The revisions of this code in order: a migration's file name begins with its number."""
+    return tuple(sorted(file.name[:4] for file in resource("migrations/versions").glob("[0-9]*.py")))
+
+
 def _head() -> str:
-    head = scripts().get_current_head()
-    assert head is not None
-    return head
+    return _known()[-1]
 
 
 def _current(connection: Connection, database: Database) -> str | None:
@@ -99,9 +110,8 @@ def _current(connection: Connection, database: Database) -> str | None:
         return None
     if "meta" not in tables or "op" not in tables:
         raise DatabaseRefused(f"{name} is not an engine database: it is under somebody else's migrations")
-    current = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts().walk_revisions()}
-    if current is not None and current not in known:
+    current: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    if current is not None and current not in _known():
         raise DatabaseRefused(
             f"{name} has schema {current}, newer than this scraper knows ({_head()}): upgrade scraper to open it"
         )
@@ -113,6 +123,9 @@ def _uuid(connection: Connection) -> str:
 
 
 def _run(connection: Connection, clock: Clock) -> None:
+    from alembic import command
+    from alembic.script import Script
+
     def record(*, step: MigrationInfo, **_: object) -> None:
         script = step.up_revision
         assert isinstance(script, Script)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +12,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.app import scan_verbs, submit_verb
+from engine.config import ManifestDirectory, Settings
 from engine.dialect import Database, database_url
+from engine.plugins.registry import discover
 from engine.resources import resource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,27 +35,24 @@ class Crawl:
 
     def submit(self, base_url: str, max_pages: int = 0) -> None:
         """Seed the crawl."""
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "cli.main", "--sites-manifest-dir", str(resource("sites"))),
-                *("site", "books", "run", "crawl", "--base-url", base_url, "--max-pages", str(max_pages)),
-                *("--engine-db", self.engine_db, "--sites-dir", str(self.sites_dir), "--workflow-id", self.workflow),
-            ],
-            check=True,
-            cwd=ROOT,
-            env=os.environ | {"SCRAPER_MACHINE_ID": "m1"},
-            capture_output=True,
+        settings = Settings(
+            engine_db=self.engine_db,
+            sites_dir=self.sites_dir,
+            manifest_dirs=(ManifestDirectory(resource("sites"), "flag"),),
         )
+        registry = discover(settings)
+        verb = next(spec for spec in scan_verbs(registry.site("books")) if spec.name == "crawl")
+        values = {"default": {"base_url": base_url, "max_pages": max_pages}}
+        submit_verb(settings, registry, "books", verb, values, self.workflow)
 
-    def start(self, point: str = "none") -> subprocess.Popen[bytes]:
+    def start(self, point: str = "none", children: int = 2) -> subprocess.Popen[bytes]:
         """A worker that dies at ``point``, once for this crawl."""
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.crash.worker_main", self.engine_db, str(self.sites_dir)),
-                *(str(resource("sites")), str(self.folder / f"marker-{point}"), point),
+                *(str(resource("sites")), str(self.folder / f"marker-{point}"), point, str(children)),
             ],
             cwd=ROOT,
-            env=os.environ | {"SCRAPER_MACHINE_ID": "m1"},
         )
 
     def open_ops(self) -> int:

@@ -1,6 +1,6 @@
 """A real worker process that kills itself, once, at a named point.
 
-``python -m tests.crash.worker_main ENGINE_DB SITES_DIR MANIFESTS MARKER POINT``: the point is taken once per MARKER
+``python -m tests.crash.worker_main ENGINE_DB SITES_DIR MANIFESTS MARKER POINT CHILDREN``: the point is taken once per MARKER
 file, so that a worker started again runs through.
 """
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, event
 from engine.app import WorkerOptions, run_worker
 from engine.clock import Micros
 from engine.config import ManifestDirectory, Settings
+from engine.machine import machine_id
 from engine.plugins.registry import discover
 from engine.store.store import Store
 from engine.store.types import Claim, ClaimRequest, Settlement, SettleReport
@@ -60,7 +61,7 @@ class FragileStore(Store):
 
 def main() -> None:
     """Run one worker until idle."""
-    engine_db, sites_dir, manifests, marker, point = sys.argv[1:6]
+    engine_db, sites_dir, manifests, marker, point, children = sys.argv[1:7]
     FragileStore.point, FragileStore.marker = point, Path(marker)
     settings = Settings(
         engine_db=engine_db,
@@ -68,7 +69,9 @@ def main() -> None:
         manifest_dirs=tuple(ManifestDirectory(Path(item), "flag") for item in manifests.split(os.pathsep)),
         site_database_url=os.environ.get("SCRAPER_SITE_DATABASE_URL"),
     )
-    options = WorkerOptions(machine_id="m1", until_idle=True, js_processes=2, max_workers=8)
+    options = WorkerOptions(
+        machine_id=machine_id(settings.sites_dir), until_idle=True, js_processes=int(children), max_workers=8
+    )
     child = (sys.executable, "-m", "tests.crash.child_main", marker, point)
     run_worker(settings, discover(settings), options, Silent(), store=FragileStore.open(engine_db), child=child)
 
