@@ -15,6 +15,9 @@ from engine.clock import Clock, Micros, rfc3339
 from engine.js.ports import AlreadyApplied, DatabaseBusy, Rows, SessionSpec, SqlRefused, SqlValue, StaleClaim
 from engine.model import Record
 
+#: Between two tries to end a running statement.
+_INTERRUPT_SECONDS = 0.01
+
 
 class Database(Protocol):
     """A connection on a site DB of either dialect."""
@@ -174,9 +177,13 @@ class Session:
     def kill(self) -> None:
         """Whatever still runs for this session writes nothing any more."""
         self._dead = True
-        self._database.interrupt()
-        with self._mutex:
+        # a statement that has not quite begun does not notice an interrupt
+        while not self._mutex.acquire(timeout=_INTERRUPT_SECONDS):
+            self._database.interrupt()
+        try:
             self._end()
+        finally:
+            self._mutex.release()
 
     def _end(self) -> None:
         self._dead = True

@@ -1,0 +1,205 @@
+"""The inbox: whatever zombies, fences and collectors do, an op's writes take effect once (DB-1 to DB-19)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from engine.js.ports import AlreadyApplied, DatabaseBusy, SessionSpec, SqlRefused, StaleClaim
+from engine.model import Record
+from engine.projection.session import Database, Inbox, Session
+from tests.fakes import FakeClock
+from tests.projection.conftest import Connect
+
+SPEC = SessionSpec(engine_uuid="engine", op_key="7", generation=0, claimed_at=1_000, workflow_id="w", op_id="op")
+BUMP = "UPDATE counter SET n = n + 1"
+
+
+def session(database: Database, clock: FakeClock, spec: SessionSpec = SPEC, *, writer: bool = True) -> Session:
+    """One execution's session."""
+    return Session(database, spec, clock, writer=writer)
+
+
+def count(connect: Connect) -> int:
+    """The counter, as others see it."""
+    return int(connect().run("SELECT n FROM counter")[0][0])  # type: ignore[arg-type]
+
+
+def test_a_zombie_and_its_successor_have_one_effect(connect: Connect, clock: FakeClock) -> None:
+    successor = session(connect(), clock)
+    successor.execute(BUMP, [])
+    successor.commit(b"outcome")
+    zombie = session(connect(), clock)
+    zombie.execute(BUMP, [])
+    with pytest.raises(AlreadyApplied):
+        zombie.commit(b"late")
+    assert count(connect) == 1
+    assert Inbox(connect(), clock).outcome(SPEC) == b"outcome"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(SPEC, engine_uuid="another"), replace(SPEC, op_key="8"), replace(SPEC, generation=1)],
+    ids=["engine", "op", "generation"],
+)
+def test_another_engine_op_or_generation_is_another_effect(
+    connect: Connect, clock: FakeClock, other: SessionSpec
+) -> None:
+    for spec in (SPEC, other):
+        one = session(connect(), clock, spec)
+        one.execute(BUMP, [])
+        one.commit(b"x")
+    assert count(connect) == 2
+
+
+def test_a_fence_keeps_a_zombie_out(connect: Connect, clock: FakeClock) -> None:
+    assert Inbox(connect(), clock).fence(SPEC) is None
+    zombie = session(connect(), clock)
+    zombie.execute(BUMP, [])
+    with pytest.raises(AlreadyApplied):
+        zombie.commit(b"late")
+    assert count(connect) == 0
+    assert Inbox(connect(), clock).outcome(SPEC) is None
+    assert Inbox(connect(), clock).fence(SPEC) is None
+
+
+def test_a_fence_that_comes_late_hands_out_the_outcome(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    one.commit(b"outcome")
+    assert Inbox(connect(), clock).fence(SPEC) == b"outcome"
+
+
+def test_after_collection_an_old_claim_is_refused(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    one.commit(b"outcome")
+    assert Inbox(connect(), clock).collect(before=2_000) == 1
+    zombie = session(connect(), clock)
+    zombie.execute(BUMP, [])
+    with pytest.raises(StaleClaim):
+        zombie.commit(b"late")
+    younger = session(connect(), clock, replace(SPEC, claimed_at=3_000))
+    younger.execute(BUMP, [])
+    younger.commit(b"new")
+    assert count(connect) == 2
+
+
+def test_a_killed_session_writes_nothing_any_more(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    one.kill()
+    with pytest.raises(SqlRefused, match="is over"):
+        one.execute(BUMP, [])
+    with pytest.raises(SqlRefused, match="is over"):
+        one.query("SELECT 1", [])
+    with pytest.raises(SqlRefused, match="is over"):
+        one.commit(b"x")
+    assert count(connect) == 0
+
+
+def test_a_kill_ends_a_statement_that_runs(connect: Connect, clock: FakeClock) -> None:
+    database = connect()
+    one = session(database, clock)
+    one.execute(BUMP, [])
+    endless = (
+        "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r"
+        if database.is_sqlite
+        else "SELECT pg_sleep(60)"
+    )
+    failures: list[Exception] = []
+    started = threading.Event()
+
+    def run() -> None:
+        started.set()
+        try:
+            one.query(endless, [])
+        except (SqlRefused, DatabaseBusy) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    started.wait()
+    one.kill()
+    thread.join()
+    assert failures
+    assert count(connect) == 0
+
+
+def test_nothing_is_kept_of_a_session_that_rolls_back(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    one.write_record(Record(collection="c", key="k", data="1"))
+    one.rollback()
+    assert count(connect) == 0
+    assert connect().run("SELECT count(*) FROM scraper_records") == [(0,)]
+
+
+def test_records_are_upserted_with_the_outcome(connect: Connect, clock: FakeClock) -> None:
+    for value, generation in (("1", 0), ("2", 1)):
+        one = session(connect(), clock, replace(SPEC, generation=generation))
+        one.write_record(Record(collection="c", key="k", data="0"))
+        one.write_record(Record(collection="c", key="k", data=value))
+        one.commit(b"x")
+    rows = connect().run("SELECT collection, key, data, workflow_id, op_id, updated_at FROM scraper_records")
+    assert rows == [("c", "k", "2", "w", "op", "2023-11-14T22:13:20.000000Z")]
+
+
+def test_a_caught_sql_error_leaves_the_transaction_usable(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    with pytest.raises(SqlRefused):
+        one.execute("INSERT INTO nowhere VALUES (1)", [])
+    one.execute(BUMP, [])
+    one.commit(b"x")
+    assert count(connect) == 2
+
+
+def test_transaction_control_of_a_script_is_ignored(connect: Connect, clock: FakeClock) -> None:
+    one = session(connect(), clock)
+    for statement in ("BEGIN", BUMP, "COMMIT;", "ROLLBACK", "SAVEPOINT a", "END"):
+        one.execute(statement, [])
+    one.rollback()
+    assert count(connect) == 0
+
+
+def test_a_reader_sees_its_own_writes_and_one_snapshot_before_them(connect: Connect, clock: FakeClock) -> None:
+    reader = session(connect(), clock, writer=False)
+    assert reader.query("SELECT n FROM counter", []).rows[0][0] == 0
+    other = session(connect(), clock, replace(SPEC, op_key="8"))
+    other.execute(BUMP, [])
+    other.commit(b"x")
+    assert reader.query("SELECT n FROM counter", []).rows[0][0] == 0
+    with pytest.raises(DatabaseBusy):
+        reader.execute(BUMP, [])
+    reader.rollback()
+    assert count(connect) == 1
+
+
+def test_read_modify_write_of_many_writers_loses_nothing(connect: Connect, clock: FakeClock) -> None:
+    def work(worker: int) -> None:
+        database = connect()
+        for number in range(25):
+            spec = replace(SPEC, op_key=f"{worker}-{number}")
+            one = session(database, clock, spec)
+            (n,) = one.query("SELECT n FROM counter", []).rows[0]
+            one.execute("UPDATE counter SET n = ?", [int(n) + 1])  # type: ignore[arg-type]
+            one.commit(b"x")
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count(connect) == 100
+
+
+def test_durability_is_the_default(connect: Connect) -> None:
+    database = connect()
+    if database.is_sqlite:
+        assert database.run("PRAGMA synchronous") == [(2,)]
+        assert database.run("PRAGMA journal_mode") == [("wal",)]
+    else:
+        assert database.run("SHOW synchronous_commit") == [("on",)]
