@@ -54,10 +54,14 @@ class _Process:
     channel: ParentChannel
     #: Why the worker ended it, for the error of the op that was running.
     verdict: OpError | None = None
+    _killed: bool = False
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+        # once: a second signal would look for the process's end itself, and asyncio would miss it and say so
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
 
     def resident_bytes(self) -> int:
         try:
@@ -67,8 +71,8 @@ class _Process:
         return int(fields[1]) * _PAGE
 
     async def close(self) -> None:
-        self.channel.close()
         self.kill()
+        self.channel.close()
         await self.process.wait()
 
 
