@@ -1,7 +1,7 @@
 """A real worker process that kills itself, once, at a named point.
 
-``python -m tests.crash.worker_main ENGINE_DB SITES_DIR MANIFESTS MARKER POINT CHILDREN``: the point is taken once per MARKER
-file, so that a worker started again runs through.
+``python -m tests.crash.worker_main ENGINE_DB SITES_DIR MANIFESTS MARKER POINT CHILDREN``: the point is taken once per
+MARKER file, so that a worker started again runs through.
 """
 
 from __future__ import annotations
