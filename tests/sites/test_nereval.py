@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from engine.resources import resource
-from tests.cli.console import Ran, scraper
+from tests.cli.console import Ran
 from tests.sites.pages import Crawler, Row, Served, saved
 
 TOWN = "North Harbor"
@@ -30,9 +30,9 @@ DETAILS = {
 }
 NEXT = {"__EVENTTARGET": "ctl00$PropertyList$GridView1", "__EVENTARGUMENT": "Page$Next"}
 
-_OF_PROPERTY = "FROM {0} x JOIN properties p ON p.id = x.property_id ORDER BY p.account, x.number"
+_OF_PROPERTY = "FROM {0} x JOIN properties p ON p.id = x.property_id"
 QUERIES = {
-    "properties": "SELECT town, account, map_lot, location, url, state_code, card FROM properties ORDER BY account",
+    "properties": "SELECT account, map_lot, location, url, state_code, card FROM properties p",
     **{
         table: f"SELECT p.account, x.number, {columns} {_OF_PROPERTY.format(table)}"
         for table, columns in {
@@ -156,7 +156,7 @@ def golden(base: str, pages: int = 3, lost: tuple[str, ...] = ()) -> dict[str, l
         parsed = _Page(DETAILS[account])
         parcel = parsed.pairs("ParcelID_ParcelID")
         known = (None, None) if account in lost else (parcel["State Code"], int(parcel["Card"]))
-        tables["properties"].append((TOWN, account, map_lot, location, f"{base}/{link}", *known))
+        tables["properties"].append((account, map_lot, location, f"{base}/{link}", *known))
         if account in lost:
             continue
         for table, found in _of_property(parsed).items():
@@ -244,7 +244,29 @@ def seed(crawler: Crawler, assessor: Assessor, *flags: str) -> Ran:
 
 
 def tables(crawler: Crawler) -> dict[str, list[Row]]:
-    return {table: crawler.rows(query) for table, query in QUERIES.items()}
+    return {table: crawler.rows(f"{query} WHERE p.town = '{TOWN}' ORDER BY 1, 2") for table, query in QUERIES.items()}
+
+
+def make_old_database(folder: Path, stale: str) -> None:
+    """The site DB as version 1 left it: outdated rows of the property ``stale``, and one of a town nobody crawls."""
+    (folder / "sites").mkdir()
+    script = resource("sites") / "nereval" / "migrations" / "sql" / "001_properties.sql"
+    with closing(sqlite3.connect(folder / "sites" / "nereval.db")) as database, database:
+        database.executescript(script.read_text(encoding="utf-8"))
+        database.execute("CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, applied_at TEXT)")
+        database.execute("INSERT INTO schema_migrations VALUES (1, 'properties', '2024-01-01T00:00:00Z')")
+        for number, town in enumerate(("Elsewhere", TOWN), 1):
+            row = (number, town, stale, "0/0", "1 OLD RD", "http://old.example/", "99", 7)
+            database.execute("INSERT INTO properties VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            for sale, (day, price) in enumerate((("7/4/1998", 90), ("11/30/2019", 250), (None, 0), ("unknown", 1)), 1):
+                database.execute("INSERT INTO sales VALUES (?, ?, ?, ?, NULL, NULL)", (number, sale, day, price))
+        database.execute("INSERT INTO owners VALUES (2, 1, 'SOMEBODY ELSE'), (2, 9, 'NOBODY')")
+
+
+def error_code(crawler: Crawler, op: str) -> str:
+    with closing(sqlite3.connect(crawler.folder / "engine.db")) as engine:
+        (error,) = engine.execute("SELECT error_json FROM results WHERE op_id = ?", (op,)).fetchone()
+    return str(json.loads(error)["Code"])
 
 
 def test_the_saved_pages_have_what_real_ones_have() -> None:
@@ -261,7 +283,7 @@ def test_the_saved_pages_have_what_real_ones_have() -> None:
         assert {row[0] for row in expected[table]} < set(DETAILS), f"a property without {table}"
     assert {len(_of_property(_Page(page))["assessments"]) for page in DETAILS.values()} == {1, 6}
     assert any(row[2] is None for row in expected["sales"])
-    assert any("&" in row[3] for row in expected["properties"])
+    assert any("&" in row[2] for row in expected["properties"])
     assert not all(row[2].isascii() for row in expected["owners"])
 
 
@@ -277,90 +299,48 @@ def test_three_pages_in_one_process(crawler: Crawler) -> None:
     assert len(statuses) == 1 + 2 * len(LISTS) + 2 * len(DETAILS)
 
 
-def test_three_pages_submitted_here_and_worked_there(crawler: Crawler) -> None:
+def test_two_pages_submitted_here_and_worked_there_bring_an_old_database_up_to_date(crawler: Crawler) -> None:
+    (first, *_) = accounts()
+    make_old_database(crawler.folder, stale=first)
     with serve(Assessor(DETAILS)) as assessor:
-        submitted = seed(crawler, assessor, "--max-pages", "3")
+        submitted = seed(crawler, assessor, "--max-pages", "2")
         assert submitted.code == 0, submitted.err
         assert (assessor.pages, assessor.asked) == ([], [])
+        kept = (
+            "SELECT s.sold_on, s.price FROM sales s JOIN properties p ON p.id = s.property_id WHERE town = 'Elsewhere'"
+        )
+        dated = [("1998-07-04", 90), ("2019-11-30", 250), (None, 0), (None, 1)]
+        assert crawler.rows(kept) == dated
         worked = crawler.work()
         assert worked.code == 0, worked.err
-    assert tables(crawler) == golden(assessor.url)
-    new = [len(set(accounts(page)) - set(accounts(page - 1))) for page in LISTS]
-    assert [crawler.result(f"extract:list:{page}") for page in LISTS] == [
-        {"page": page, "rows": len(listed(page)), "details": new[page - 1], "next": page < 3} for page in LISTS
+    assert tables(crawler) == golden(assessor.url, pages=2)
+    assert (assessor.pages, assessor.refused) == ([1, 2], 0), "no further than asked"
+    assert crawler.rows(kept) == dated
+    assert crawler.rows("SELECT sold_on, price FROM latest_sales WHERE town = 'Elsewhere'") == [dated[1]]
+    new = [len(set(accounts(page)) - set(accounts(page - 1))) for page in (1, 2)]
+    assert [crawler.result(f"extract:list:{page}") for page in (1, 2)] == [
+        {"page": page, "rows": len(listed(page)), "details": new[page - 1], "next": page < 2} for page in (1, 2)
     ]
 
 
-def test_a_form_state_that_is_not_the_last_pages_ends_the_list_there(crawler: Crawler) -> None:
-    stale = LISTS[1].replace(_Page(LISTS[1]).fields["__VIEWSTATE"], _Page(LISTS[2]).fields["__VIEWSTATE"])
-    with serve(Assessor(DETAILS, shown={1: stale}.__getitem__)) as assessor:
-        ran = seed(crawler, assessor, "--max-pages", "2", "--wait")
-        assert ran.code == 1
-    assert (assessor.pages, assessor.refused) == ([1], 1)
-    assert tables(crawler) == golden(assessor.url, pages=1)
-    statuses = crawler.statuses()
-    assert (statuses.pop("fetch:list:2"), statuses.pop("extract:list:2")) == ("failed", "canceled")
-    assert set(statuses.values()) == {"succeeded"}
-
-
-def test_a_second_crawl_replaces_what_the_first_one_wrote(crawler: Crawler) -> None:
-    (first, *_) = accounts(1)
-    page = DETAILS[first]
-    bare = re.sub(r'<table[^>]*id="(SaleInformation_Sales|SubArea_SubArea)">.*?</table>', "", page, flags=re.DOTALL)
-    then = {**DETAILS, first: bare.replace("$", "$1")}
-    with serve(Assessor(then)) as assessor:
-        assert seed(crawler, assessor, "--wait").code == 0
-        before = tables(crawler)
-        assessor.details = DETAILS
-        ran = seed(crawler, assessor, "--wait")
-        assert ran.code == 0, ran.err
-    assert assessor.pages == [1, 1], "one page unless asked for more"
-    expected = golden(assessor.url, pages=1)
-    assert [table for table in QUERIES if before[table] != expected[table]] == ["assessments", "sales", "sub_areas"]
-    assert tables(crawler) == expected
-
-
-def test_details_that_are_not_to_be_had_cost_their_own_rows_only(crawler: Crawler) -> None:
+def test_what_is_not_to_be_had_costs_its_own_rows_only(crawler: Crawler) -> None:
     gone, other, *_ = accounts(1)
     details = {account: page for account, page in DETAILS.items() if account != gone}
     details[other] = "<html><body><h1>Runtime Error</h1></body></html>"
-    with serve(Assessor(details)) as assessor:
-        ran = seed(crawler, assessor, "--wait")
+    foreign = LISTS[1].replace(_Page(LISTS[1]).fields["__VIEWSTATE"], _Page(LISTS[2]).fields["__VIEWSTATE"])
+    with serve(Assessor(details, shown={1: foreign}.__getitem__)) as assessor:
+        ran = seed(crawler, assessor, "--max-pages", "2", "--wait")
         assert ran.code == 1
+    assert (assessor.pages, assessor.refused) == ([1], 1), "a form state of another page"
     assert tables(crawler) == golden(assessor.url, pages=1, lost=(gone, other))
     statuses = crawler.statuses()
-    assert statuses.pop(f"fetch:detail:{gone}") == "failed"
-    assert statuses.pop(f"extract:detail:{gone}") == "canceled"
-    assert statuses.pop(f"extract:detail:{other}") == "failed"
-    assert set(statuses.values()) == {"succeeded"}
-    with closing(sqlite3.connect(crawler.folder / "engine.db")) as engine:
-        (error,) = engine.execute(
-            "SELECT error_json FROM results WHERE op_id = ?", (f"extract:detail:{other}",)
-        ).fetchone()
-    assert '"unexpected_page"' in error
-
-
-def test_sales_from_before_the_javascript_migration_get_their_days(tmp_path: Path) -> None:
-    shutil.copytree(resource("sites") / "nereval", tmp_path / "old" / "nereval")
-    shutil.rmtree(tmp_path / "old" / "nereval" / "migrations" / "js")
-    (tmp_path / "old" / "nereval" / "migrations" / "sql" / "003_latest_sales.sql").unlink()
-
-    def migrated(manifests: Path) -> Ran:
-        flags = ("--sites-manifest-dir", str(manifests), "--sites-dir", "sites")
-        return scraper(tmp_path, "site", "migrate", "nereval", *flags)
-
-    assert "Current schema version: 1\n" in migrated(tmp_path / "old").out
-    with closing(sqlite3.connect(tmp_path / "sites" / "nereval.db")) as database, database:
-        database.execute("INSERT INTO properties VALUES (1, ?, '24001', '1/2', '3 ABBOTT ST', '', NULL, NULL)", (TOWN,))
-        for number, (day, price) in enumerate((("7/4/1998", 90), ("11/30/2019", 250), (None, 0), ("unknown", 1)), 1):
-            database.execute("INSERT INTO sales VALUES (1, ?, ?, ?, NULL, NULL)", (number, day, price))
-    ran = migrated(resource("sites"))
-    assert "Applied migrations: 2\nCurrent schema version: 3\n" in ran.out, ran.err
-    crawler = Crawler("nereval", tmp_path)
-    assert crawler.rows("SELECT sold_on FROM sales ORDER BY number") == [
-        ("1998-07-04",),
-        ("2019-11-30",),
-        (None,),
-        (None,),
-    ]
-    assert crawler.rows("SELECT account, sold_on, price FROM latest_sales") == [("24001", "2019-11-30", 250)]
+    ended = {op: statuses.pop(op) for op, status in list(statuses.items()) if status != "succeeded"}
+    assert ended == {
+        "fetch:list:2": "failed",
+        "extract:list:2": "canceled",
+        f"fetch:detail:{gone}": "failed",
+        f"extract:detail:{gone}": "canceled",
+        f"extract:detail:{other}": "failed",
+    }
+    assert len(statuses) == 1 + 2 + 2 * len(accounts(1)) - 3
+    assert error_code(crawler, f"extract:detail:{other}") == "unexpected_page"
