@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -173,7 +173,6 @@ class Assessor:
     pages: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     refused: int = 0
-    shown: Callable[[int], str] = LISTS.__getitem__
 
     def open(self, path: str, query: str, form: dict[str, str] | None) -> str | None:
         """The page at a path; None refuses."""
@@ -187,7 +186,7 @@ class Assessor:
             self.refused += 1
             return None
         self.pages.append(1 if form is None else self.pages[-1] + 1)
-        return self.shown(self.pages[-1])
+        return LISTS[self.pages[-1]]
 
 
 class _Server(ThreadingHTTPServer):
@@ -287,60 +286,58 @@ def test_the_saved_pages_have_what_real_ones_have() -> None:
     assert not all(row[2].isascii() for row in expected["owners"])
 
 
-def test_three_pages_in_one_process(crawler: Crawler) -> None:
+def test_the_server_refuses_any_form_but_the_last_pages() -> None:
+    assessor, query = Assessor(DETAILS), f"town={TOWN}&Search="
+    first, second, third = (_Page(page).fields | NEXT for page in LISTS.values())
+
+    def post(form: dict[str, str]) -> str | None:
+        return assessor.open("/PropertyList.aspx", query, form)
+
+    assert assessor.open("/PropertyList.aspx", query, None) == LISTS[1]
+    assert post(second) is post(third) is post(first | {"__VIEWSTATE": second["__VIEWSTATE"]}) is None
+    assert post(first) == LISTS[2]
+    assert post(first) is None
+    assert (assessor.pages, assessor.refused) == ([1, 2], 4)
+
+
+def test_three_pages_in_one_process_bring_an_old_database_up_to_date(crawler: Crawler) -> None:
+    make_old_database(crawler.folder, stale=accounts()[0])
     with serve(Assessor(DETAILS)) as assessor:
         ran = seed(crawler, assessor, "--max-pages", "9", "--wait")
         assert ran.code == 0, ran.err
-    assert tables(crawler) == golden(assessor.url)
     assert (assessor.pages, assessor.refused) == ([1, 2, 3], 0)
     assert sorted(assessor.asked) == sorted(DETAILS), "each once"
+    assert tables(crawler) == golden(assessor.url)
     statuses = crawler.statuses()
     assert set(statuses.values()) == {"succeeded"}
     assert len(statuses) == 1 + 2 * len(LISTS) + 2 * len(DETAILS)
-
-
-def test_two_pages_submitted_here_and_worked_there_bring_an_old_database_up_to_date(crawler: Crawler) -> None:
-    (first, *_) = accounts()
-    make_old_database(crawler.folder, stale=first)
-    with serve(Assessor(DETAILS)) as assessor:
-        submitted = seed(crawler, assessor, "--max-pages", "2")
-        assert submitted.code == 0, submitted.err
-        assert (assessor.pages, assessor.asked) == ([], [])
-        kept = (
-            "SELECT s.sold_on, s.price FROM sales s JOIN properties p ON p.id = s.property_id WHERE town = 'Elsewhere'"
-        )
-        dated = [("1998-07-04", 90), ("2019-11-30", 250), (None, 0), (None, 1)]
-        assert crawler.rows(kept) == dated
-        worked = crawler.work()
-        assert worked.code == 0, worked.err
-    assert tables(crawler) == golden(assessor.url, pages=2)
-    assert (assessor.pages, assessor.refused) == ([1, 2], 0), "no further than asked"
-    assert crawler.rows(kept) == dated
-    assert crawler.rows("SELECT sold_on, price FROM latest_sales WHERE town = 'Elsewhere'") == [dated[1]]
-    new = [len(set(accounts(page)) - set(accounts(page - 1))) for page in (1, 2)]
-    assert [crawler.result(f"extract:list:{page}") for page in (1, 2)] == [
-        {"page": page, "rows": len(listed(page)), "details": new[page - 1], "next": page < 2} for page in (1, 2)
+    new = [len(set(accounts(page)) - set(accounts(page - 1))) for page in LISTS]
+    assert [crawler.result(f"extract:list:{page}") for page in LISTS] == [
+        {"page": page, "rows": len(listed(page)), "details": new[page - 1], "next": page < 3} for page in LISTS
     ]
+    dated = [("1998-07-04", 90), ("2019-11-30", 250), (None, 0), (None, 1)]
+    sales = "SELECT sold_on, price FROM sales JOIN properties p ON p.id = property_id WHERE town = 'Elsewhere'"
+    assert crawler.rows(sales) == dated, "dates of a property that was not crawled, by the migration"
+    assert crawler.rows("SELECT sold_on, price FROM latest_sales WHERE town = 'Elsewhere'") == [dated[1]]
 
 
-def test_what_is_not_to_be_had_costs_its_own_rows_only(crawler: Crawler) -> None:
+def test_two_pages_submitted_here_and_worked_there_without_the_details_that_are_lost(crawler: Crawler) -> None:
     gone, other, *_ = accounts(1)
     details = {account: page for account, page in DETAILS.items() if account != gone}
     details[other] = "<html><body><h1>Runtime Error</h1></body></html>"
-    foreign = LISTS[1].replace(_Page(LISTS[1]).fields["__VIEWSTATE"], _Page(LISTS[2]).fields["__VIEWSTATE"])
-    with serve(Assessor(details, shown={1: foreign}.__getitem__)) as assessor:
-        ran = seed(crawler, assessor, "--max-pages", "2", "--wait")
-        assert ran.code == 1
-    assert (assessor.pages, assessor.refused) == ([1], 1), "a form state of another page"
-    assert tables(crawler) == golden(assessor.url, pages=1, lost=(gone, other))
+    with serve(Assessor(details)) as assessor:
+        submitted = seed(crawler, assessor, "--max-pages", "2")
+        assert submitted.code == 0, submitted.err
+        assert (assessor.pages, assessor.asked) == ([], [])
+        assert crawler.work().code == 1
+    assert (assessor.pages, assessor.refused) == ([1, 2], 0), "no further than asked"
+    assert sorted(assessor.asked) == sorted(accounts(2))
+    assert tables(crawler) == golden(assessor.url, pages=2, lost=(gone, other))
     statuses = crawler.statuses()
-    ended = {op: statuses.pop(op) for op, status in list(statuses.items()) if status != "succeeded"}
-    assert ended == {
-        "fetch:list:2": "failed",
-        "extract:list:2": "canceled",
+    assert {op: status for op, status in statuses.items() if status != "succeeded"} == {
         f"fetch:detail:{gone}": "failed",
         f"extract:detail:{gone}": "canceled",
         f"extract:detail:{other}": "failed",
     }
-    assert len(statuses) == 1 + 2 + 2 * len(accounts(1)) - 3
+    assert len(statuses) == 1 + 2 * 2 + 2 * len(accounts(2))
     assert error_code(crawler, f"extract:detail:{other}") == "unexpected_page"
