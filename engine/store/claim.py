@@ -40,6 +40,8 @@ class _Lane:
     burst: float
     tokens: float
     taken: int = 0
+    #: Looked at by this claim; the others keep their place at the front.
+    visited: bool = False
     exhausted: bool = False
 
     def room(self) -> int | None:
@@ -66,7 +68,7 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
     rows = _take(connection, lanes, request.limit, now)
     rows.extend(_fence_duties(connection, request.limit - len(rows), now))
     leased = _lease(connection, rows, request, now) if rows else ()
-    _reschedule(connection, lanes, now)
+    _reschedule(connection, [looked_at for looked_at in lanes if looked_at.visited], now)
     return Claim(leased, _next_due(connection, request, now))
 
 
@@ -120,6 +122,7 @@ def _take(connection: Connection, lanes: list[_Lane], limit: int, now: Micros) -
     seen: set[int] = set()
     while open_lanes and len(rows) < limit:
         for place, visited in enumerate(open_lanes):
+            visited.visited = True
             share = math.ceil((limit - len(rows)) / (len(open_lanes) - place))
             room = _shared_room(visited, lanes)
             wanted = share if room is None else min(share, room)
