@@ -181,9 +181,13 @@ class Child:
         call = {"mode": "verb", "entry": job["entry"], "function": job["function"], "ctx": job["ctx"]}
         try:
             returned = execute(host, call, _limits(job))
+            session.check()
         except OpError:
             session.rollback()
             raise
+        except SqlRefused as error:
+            session.rollback()
+            raise OpError("runner_error", str(error)) from error
         self._send_result("prepared", _result(host.effects, returned), settings=host.effects.settings)
         if self._channel.receive().header["do"] != "commit":
             session.rollback()

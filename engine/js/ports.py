@@ -82,6 +82,10 @@ class SiteSession(Protocol):
         """Whether this execution changed the site DB or buffered records: only then is an inbox row needed."""
         ...
 
+    def check(self) -> None:
+        """Raise SqlRefused where nothing of this session can be kept any more."""
+        ...
+
     def commit(self, outcome: bytes) -> None:
         """Apply buffered records, insert the inbox row holding ``outcome``, commit.
 

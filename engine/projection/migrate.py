@@ -102,6 +102,8 @@ def _apply(database: Database, migration: Migration, run_js: MigrationScript, cl
         raise SiteError(f"{migration.path}: {error}") from error
     except OpError as error:
         raise SiteError(f"{migration.path}: {error.message}") from error
+    if not database.in_transaction:
+        raise SiteError(f"{migration.path}: a statement ended the migration's transaction (INSERT OR ROLLBACK?)")
 
 
 def _run_sql(database: Database, path: Path) -> None:

@@ -7,8 +7,8 @@ attempt, so that a frozen predecessor and its successor collide and one of them 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from engine.clock import Clock, Micros, rfc3339
@@ -92,9 +92,8 @@ class Session:
         with self._mutex:
             self._alive()
             self._begin()
-            rows = self._database.query(sql, params)
-            self._still_open()
-            return rows
+            with self._still_open():
+                return self._database.query(sql, params)
 
     def execute(self, sql: str, params: Sequence[SqlValue]) -> int:
         """Write."""
@@ -102,9 +101,8 @@ class Session:
             self._alive()
             self._begin_writing()
             self._wrote = True
-            changed = self._database.execute(sql, params)
-            self._still_open()
-            return changed
+            with self._still_open():
+                return self._database.execute(sql, params)
 
     def last_insert_id(self) -> int | None:
         """The row id of the last insert of this session."""
@@ -129,6 +127,11 @@ class Session:
     def write_record(self, record: Record) -> None:
         """Keep an upsert for the commit."""
         self._records.append(record)
+
+    def check(self) -> None:
+        """Raise SqlRefused where nothing of this session can be kept any more."""
+        with self._mutex:
+            self._alive()
 
     def commit(self, outcome: bytes) -> None:
         """Apply records, insert the inbox row, commit: all or nothing."""
@@ -196,12 +199,14 @@ class Session:
         if self._broken is not None:
             raise SqlRefused(self._broken)
 
-    def _still_open(self) -> None:
-        if not self._database.in_transaction:
-            self._broken = (
-                "the statement ended the op's transaction (INSERT OR ROLLBACK?): nothing of the op can be kept"
-            )
-            raise SqlRefused(self._broken)
+    @contextmanager
+    def _still_open(self) -> Iterator[None]:
+        """A statement that failed may have ended the transaction: what came next would be committed on its own."""
+        try:
+            yield
+        finally:
+            if not self._database.in_transaction:
+                self._broken = "a statement ended the op's transaction (INSERT OR ROLLBACK?): nothing of it can be kept"
 
     def _begin(self) -> None:
         if self._began:
