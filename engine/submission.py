@@ -8,16 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.clock import rfc3339
+from engine.clock import SECOND, rfc3339
 from engine.errors import OpError, SubmissionRefused
 from engine.js.jobs import ChildBusy, VerbJob, VerbOutcome
 from engine.js.pool import JsPool, ScriptFailed
 from engine.js.ports import SessionSpec
+from engine.js.spec import strings
 from engine.model import NewWorkflow
 from engine.plugins.site import Site
 from engine.store.store import Store
 from engine.store.types import Submitted
 from engine.verbs import DEFAULT_SECTION, VerbSpec
+
+#: How long a verb may run.
+VERB_TIMEOUT = 30 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,15 @@ def _job(
         workflow_id=workflow.id,
         op_id=f"{workflow.id}:submit",
     )
-    return VerbJob(site=site, spec=spec, function=verb.function, entry=entry, ctx=context, heap_mb=site.js.heap_mb)
+    return VerbJob(
+        site=site,
+        spec=spec,
+        function=verb.function,
+        entry=entry,
+        ctx=context,
+        timeout=VERB_TIMEOUT,
+        heap_mb=site.js.heap_mb,
+    )
 
 
 def _named(workflow: NewWorkflow, outcome: VerbOutcome) -> NewWorkflow:
@@ -123,7 +135,7 @@ def _named(workflow: NewWorkflow, outcome: VerbOutcome) -> NewWorkflow:
     told = settings["workflowMetadata"] if "workflowMetadata" in settings else returned.get("workflowMetadata")
     metadata = dict(workflow.metadata)
     if isinstance(told, dict):
-        metadata |= {str(key): value if isinstance(value, str) else json.dumps(value) for key, value in told.items()}
+        metadata |= strings(told, "workflow metadata")
     return replace(workflow, name=str(name), metadata=metadata)
 
 

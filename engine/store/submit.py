@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, insert, select
 
@@ -22,15 +22,19 @@ def submit(
 ) -> tuple[Submitted, int]:
     """Insert the workflow with its ops; also how many are ready. Raises SubmissionRefused."""
     refuse_taken(connection, new.id)
-    repeated = sorted(op_id for op_id, count in Counter(spec.id for spec in new.ops).items() if count > 1)
+    repeated = sorted(
+        key for key, count in Counter((spec.workflow_id, spec.id) for spec in new.ops).items() if count > 1
+    )
     if repeated:
-        raise SubmissionRefused("duplicate_op_id", f'op id "{repeated[0]}" is used more than once in this submission')
+        _, op_id = repeated[0]
+        raise SubmissionRefused("duplicate_op_id", f'op id "{op_id}" is used more than once in this submission')
+    own = [spec for spec in new.ops if not spec.workflow_id]
     key = connection.execute(
         insert(workflow).values(
             id=new.id,
             site=new.site,
             name=new.name,
-            status=WorkflowStatus.PENDING.value if new.ops else WorkflowStatus.SUCCEEDED.value,
+            status=WorkflowStatus.PENDING.value if own else WorkflowStatus.SUCCEEDED.value,
             input_json=new.input,
             metadata_json=dumps(dict(new.metadata)),
             created_at=now,
@@ -41,16 +45,18 @@ def submit(
     pk = int(key[0])
     consequences = Consequences(connection, now)
     if new.ops:
+        groups = {pk: own} | _elsewhere(connection, new.ops)
         plan = GraphPlan(connection, lanes, now)
-        plan.load((pk, spec) for spec in new.ops)
-        try:
-            plan.check(pk, new.ops, None)
-        except OpError as error:
-            raise SubmissionRefused(error.code, error.message) from error
-        plan.accept(pk, new.ops)
+        plan.load((workflow_pk, spec) for workflow_pk, specs in groups.items() for spec in specs)
+        for workflow_pk, specs in groups.items():
+            try:
+                plan.check(workflow_pk, specs, None)
+            except OpError as error:
+                raise SubmissionRefused(error.code, error.message) from error
+            plan.accept(workflow_pk, specs)
         consequences.inserted(plan.write())
         consequences.finish()
-    warning = None if new.ops else f'workflow "{new.id}" has no ops: there is nothing to do'
+    warning = None if own else f'workflow "{new.id}" has no ops: there is nothing to do'
     status = connection.scalar(select(workflow.c.status).where(workflow.c.pk == pk))
     stored = Workflow(
         id=new.id,
@@ -61,6 +67,20 @@ def submit(
         metadata=dict(new.metadata),
     )
     return Submitted(stored, tuple(spec.id for spec in new.ops), warning), consequences.made_ready
+
+
+def _elsewhere(connection: Connection, ops: Sequence[NewOp]) -> dict[int, list[NewOp]]:
+    """The ops meant for workflows that are there already. Raises SubmissionRefused where one is not."""
+    groups: dict[int, list[NewOp]] = {}
+    for spec in ops:
+        if spec.workflow_id:
+            pk = connection.scalar(select(workflow.c.pk).where(workflow.c.id == spec.workflow_id))
+            if pk is None:
+                raise SubmissionRefused(
+                    "unknown_workflow", f'op "{spec.id}" was emitted into the unknown workflow "{spec.workflow_id}"'
+                )
+            groups.setdefault(pk, []).append(spec)
+    return groups
 
 
 def refuse_taken(connection: Connection, workflow_id: str) -> None:
