@@ -132,6 +132,7 @@ def _sqlite_engine(url: URL) -> Engine:
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only while the file is empty
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = OFF")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import Connection, delete, insert, select, tuple_, update
 
-from engine.clock import Micros
+from engine.clock import MINUTE, Micros
 from engine.dialect import insert_or_ignore
 from engine.model import Artifact
 from engine.store.batches import batches
 from engine.store.compat import encode_body
 from engine.store.rows import dumps
 from engine.store.schema import artifact, blob
+
+#: How old a stored body may get before a new use of it is noted.
+RENEWAL: Micros = 10 * MINUTE
+#: A body is kept this long although no artifact names it: its artifact may be about to be committed.
+GRACE: Micros = 60 * MINUTE
 
 
 def write_blobs(connection: Connection, bodies: Iterable[Artifact], now: Micros) -> None:
@@ -21,8 +26,12 @@ def write_blobs(connection: Connection, bodies: Iterable[Artifact], now: Micros)
     if not wanted:
         return
     for batch in batches(sorted(wanted)):
-        for known in connection.scalars(select(blob.c.sha256).where(blob.c.sha256.in_(batch))):
-            del wanted[known]
+        known = list(connection.scalars(select(blob.c.sha256).where(blob.c.sha256.in_(batch))))
+        for sha256 in known:
+            del wanted[sha256]
+        # a body that nobody named for long may be collected: its age begins anew
+        stale = blob.c.sha256.in_(known) & (blob.c.created_at < now - RENEWAL)
+        connection.execute(update(blob).where(stale).values(created_at=now))
     rows = [
         {"sha256": sha256, "size": len(body), "body": encode_body(body), "created_at": now}
         for sha256, body in sorted(wanted.items())

@@ -123,6 +123,18 @@ def retry(connection: Connection, op_id: str, workflow_id: str | None, now: Micr
     return 1 + len(revived)
 
 
+def retry_workflow(connection: Connection, workflow_id: str, now: Micros) -> int:
+    """Run every failed op of a workflow again; how many ops. Raises UsageError where there is nothing to retry."""
+    pk = connection.scalar(select(workflow.c.pk).where(workflow.c.id == workflow_id))
+    if pk is None:
+        raise UsageError(f'no workflow "{workflow_id}"')
+    failed = select(op.c.id).where(op.c.workflow_pk == pk, op.c.status == OpStatus.FAILED.value).order_by(op.c.pk)
+    names = list(connection.scalars(failed))
+    if not names:
+        raise UsageError(f'workflow "{workflow_id}" has no failed op')
+    return sum(retry(connection, name, workflow_id, now) for name in names)
+
+
 def _revivable(connection: Connection, root: int) -> list[int]:
     query = (
         select(op.c.pk).where(op.c.canceled_because == root, op.c.status == OpStatus.CANCELED.value).order_by(op.c.pk)

@@ -66,6 +66,7 @@ workflow = Table(
     Column("dropped", Integer, nullable=False, server_default=text("0")),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Index("ix_workflow_status_updated_at", "status", "updated_at"),
     sqlite_autoincrement=True,
 )
 
@@ -239,7 +240,7 @@ artifact = Table(
     Column("kind", String, nullable=False),
     Column("content_type", String, nullable=False),
     Column("metadata_json", Text, nullable=False),
-    Column("sha256", String, nullable=False),
+    Column("sha256", String, nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("workflow_pk", "id"),

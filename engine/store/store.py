@@ -13,7 +13,7 @@ from engine.clock import Clock, Micros
 from engine.dialect import Database, database_url, insert_or_ignore, shown
 from engine.errors import LeaseLost, OpError
 from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
-from engine.store import changes, claim, leases, migrate, operate, submit
+from engine.store import changes, claim, leases, migrate, operate, retention, submit
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.schema import cookie_jar, op, site, workflow
@@ -241,6 +241,35 @@ class Store:
             revived = operate.retry(connection, op_id, workflow_id, self.clock.now())
             self._announce(connection, revived)
             return revived
+
+    def retry_workflow(self, workflow_id: str) -> int:
+        """Run every failed op of a workflow again; how many ops. Raises UsageError where none has failed."""
+        with self.database.write() as connection:
+            revived = operate.retry_workflow(connection, workflow_id, self.clock.now())
+            self._announce(connection, revived)
+            return revived
+
+    def delete_workflow(self, workflow_id: str) -> int:
+        """Forget a workflow that has ended; how many ops. Raises UsageError."""
+        with self.database.write() as connection:
+            return retention.delete_workflow(connection, workflow_id)
+
+    def prune(self, cutoffs: retention.Cutoffs) -> retention.Pruned:
+        """Forget one bounded slice of what is old; an empty answer means that nothing is left."""
+        with self.database.write() as connection:
+            return retention.prune(connection, cutoffs, self.clock.now())
+
+    def shrink(self) -> int:
+        """Give a slice of free pages back to the file system; how many are left. PostgreSQL does so by itself."""
+        if not self.database.is_sqlite:
+            return 0
+        with self.database.write() as connection:
+            return retention.shrink(connection)
+
+    def size(self) -> int:
+        """The bytes the engine DB occupies."""
+        with self.database.read() as connection:
+            return retention.size(connection, sqlite=self.database.is_sqlite)
 
     def pause(self, site_name: str, key: str) -> None:
         """Stop claims from a queue. Raises UsageError."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
@@ -15,15 +17,15 @@ from engine.faults import did_you_mean
 from engine.model import OpStatus
 from engine.store import migrate
 from engine.store.operate import find_op
-from engine.store.rows import retry_policy, stored_error
+from engine.store.rows import retry_policy
 from engine.store.schema import artifact, attempt, edge, log_line, op, queue, result, workflow
+from engine.views.lists import shown_error
 from engine.views.types import (
     ArtifactView,
     AttemptView,
     Counts,
     DependencyView,
     EngineView,
-    ErrorView,
     FailureView,
     LogView,
     MigrationView,
@@ -77,16 +79,21 @@ class Views:
         if pending:
             raise DatabaseRefused(f"{self._name} lacks migration {pending[0]}; any worker or submission applies it")
 
-    def workflow(self, workflow_id: str) -> WorkflowView:
-        """A workflow. Raises UsageError, DatabaseRefused."""
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """One consistent state, for the functions of ``lists`` and ``graph``. Raises DatabaseRefused."""
         self.require()
         with self._database.read() as connection:
-            return _workflow(connection, workflow_id)
+            yield connection
+
+    def workflow(self, workflow_id: str) -> WorkflowView:
+        """A workflow. Raises UsageError, DatabaseRefused."""
+        with self.snapshot() as connection:
+            return _workflow(connection, find_workflow(connection, workflow_id))
 
     def op(self, op_id: str, workflow_id: str | None = None) -> OpView:
         """An op. Raises UsageError where the id is unknown or ambiguous, DatabaseRefused."""
-        self.require()
-        with self._database.read() as connection:
+        with self.snapshot() as connection:
             pk, _, _ = find_op(connection, op_id, workflow_id)
             return _op(connection, pk)
 
@@ -116,12 +123,18 @@ def _op_counts(connection: Connection, *where: ColumnElement[bool]) -> dict[str,
     return counts
 
 
-def _workflow(connection: Connection, workflow_id: str) -> WorkflowView:
-    row = connection.execute(select(workflow).where(workflow.c.id == workflow_id)).one_or_none()
-    if row is None:
+def find_workflow(connection: Connection, workflow_id: str) -> int:
+    """The surrogate of a workflow. Raises UsageError naming the nearest id."""
+    pk: int | None = connection.scalar(select(workflow.c.pk).where(workflow.c.id == workflow_id))
+    if pk is None:
         recent = connection.scalars(select(workflow.c.id).order_by(workflow.c.pk.desc()).limit(200))
         hint = did_you_mean(workflow_id, recent)
         raise UsageError(f'no workflow "{workflow_id}"' + (f"; {hint}" if hint else ""))
+    return pk
+
+
+def _workflow(connection: Connection, pk: int) -> WorkflowView:
+    row = connection.execute(select(workflow).where(workflow.c.pk == pk)).one()
     return WorkflowView(
         id=row.id,
         site=row.site,
@@ -161,14 +174,9 @@ def _failures(connection: Connection, workflow_pk: int) -> tuple[FailureView, ..
         .limit(MOST_FAILURES)
     )
     return tuple(
-        FailureView(op_id=row.id, kind=row.kind, status=row.status, error=_error(row.error_json))
+        FailureView(op_id=row.id, kind=row.kind, status=row.status, error=shown_error(row.error_json))
         for row in connection.execute(query)
     )
-
-
-def _error(stored: str) -> ErrorView:
-    error = stored_error(stored)
-    return ErrorView(code=error.code, message=error.message, retryable=error.retryable, details=error.details)
 
 
 def _op(connection: Connection, pk: int) -> OpView:
@@ -199,7 +207,7 @@ def _op(connection: Connection, pk: int) -> OpView:
         data=None if row.data_json is None else json.loads(row.data_json),
         records=0 if row.records_json is None else len(json.loads(row.records_json)),
         emitted_ids=() if row.emitted_ids_json is None else tuple(json.loads(row.emitted_ids_json)),
-        error=None if row.error_json is None else _error(row.error_json),
+        error=None if row.error_json is None else shown_error(row.error_json),
         dependencies=_dependencies(connection, pk),
         attempts=_attempts(connection, pk),
         artifacts=_artifacts(connection, pk),
@@ -246,7 +254,7 @@ def _attempts(connection: Connection, pk: int) -> tuple[AttemptView, ...]:
             claimed_at=row.claimed_at,
             started_at=row.started_at,
             ended_at=row.ended_at,
-            error=None if row.error_json is None else _error(row.error_json),
+            error=None if row.error_json is None else shown_error(row.error_json),
         )
         for row in connection.execute(query)
     )
