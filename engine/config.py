@@ -1,7 +1,7 @@
 """Settings: what is configured, and where each value came from.
 
 In rising order of precedence: defaults, one configuration file, ``SCRAPER_*`` variables, flags. Directories of sites
-are merged over the three sources instead (CFG-6). The keys are those of ``config.schema.json``, which the file is
+are merged over the three sources instead (CFG-6). The keys are those of ``sites/config.schema.json``, which the file is
 checked against.
 """
 
@@ -20,8 +20,9 @@ from engine.durations import parse_duration
 from engine.errors import ConfigError, UsageError
 from engine.faults import Fault, did_you_mean, report
 from engine.model import QueuePolicy
+from engine.resources import resource
 
-SCHEMA = Path(__file__).with_name("config.schema.json")
+SCHEMA = resource("sites") / "config.schema.json"
 MANIFEST_DIRS = "sitesManifestDirs"
 MANIFEST_DIRS_VARIABLE = "SCRAPER_SITES_MANIFEST_DIRS"
 

@@ -1,7 +1,7 @@
 """``site.yaml``: read, judged whole, and turned into a :class:`~engine.plugins.site.Site`.
 
-The shape (keys, types, ranges) is the JSON Schema beside this module, which editors use too; what a schema cannot say
-is said here. All faults are reported at once. The rules are numbered in ``docs/reference/site-yaml.md``.
+The shape (keys, types, ranges) is the JSON Schema ``sites/site.schema.json``, which editors use too; what a schema
+cannot say is said here. All faults are reported at once. The rules are numbered in ``docs/reference/site-yaml.md``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from engine.errors import SiteError
 from engine.faults import Fault, report
 from engine.model import QueuePolicy
 from engine.plugins.site import HttpSettings, JsSettings, Site
+from engine.resources import resource
 
 MANIFEST = "site.yaml"
-SCHEMA = Path(__file__).with_name("site.schema.json")
+SCHEMA = resource("sites") / "site.schema.json"
 
 #: Subcommands of ``scraper site``, which no site can be called: the command line could not tell them apart.
 RESERVED_NAMES = frozenset({"check", "help", "list", "migrate", "new", "rehome", "show", "test"})
