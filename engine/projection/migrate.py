@@ -14,6 +14,9 @@ from engine.plugins.site import Site
 from engine.projection.session import Database, Session
 from engine.projection.sqlite import split
 
+#: What a database's integer holds.
+_LARGEST = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -34,11 +37,13 @@ def find_migrations(site: Site) -> tuple[Migration, ...]:
     for root, suffix in ((site.sql_migrations_root, ".sql"), (site.js_migrations_root, ".js")):
         for path in sorted(root.glob(f"*{suffix}")) if root is not None and root.is_dir() else ():
             number, underscore, _ = path.name.partition("_")
-            if not underscore or not number.isdigit():
+            if not underscore or not (number.isascii() and number.isdigit()):
                 raise SiteError(
                     f"{path}: a migration's name starts with its version and an underscore, like 001_init{suffix}"
                 )
             version = int(number)
+            if version > _LARGEST:
+                raise SiteError(f"{path}: the version is too large")
             if version in found:
                 raise SiteError(f"duplicate site migration version {version}: {found[version].path} and {path}")
             found[version] = Migration(version, path)
@@ -80,7 +85,7 @@ def _applied(database: Database) -> set[int] | None:
 def _create_tables(database: Database) -> None:
     integer, blob = ("INTEGER", "BLOB") if database.is_sqlite else ("BIGINT", "BYTEA")
     for statement in (
-        "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT, applied_at TEXT)",
+        f"CREATE TABLE IF NOT EXISTS schema_migrations (version {integer} PRIMARY KEY, name TEXT, applied_at TEXT)",
         "CREATE TABLE IF NOT EXISTS scraper_records (collection TEXT NOT NULL, key TEXT NOT NULL, data TEXT NOT NULL,"
         " workflow_id TEXT NOT NULL, op_id TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (collection, key))",
         "CREATE TABLE IF NOT EXISTS scraper_inbox (engine TEXT NOT NULL, op TEXT NOT NULL,"
@@ -107,7 +112,10 @@ def _apply(database: Database, migration: Migration, run_js: MigrationScript, cl
 
 
 def _run_sql(database: Database, path: Path) -> None:
-    source = path.read_text("utf-8")
+    try:
+        source = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise SqlRefused(f"the file is not UTF-8 text: {error}") from error
     if not database.is_sqlite:
         database.execute(source, [])
         return

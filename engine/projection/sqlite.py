@@ -202,7 +202,9 @@ def _is_control(statement: str) -> bool:
 
 
 def split(sql: str) -> list[str]:
-    """Statements one by one, triggers and all; blank ones left out."""
+    """Statements one by one, triggers and all; blank ones left out. Raises SqlRefused."""
+    if "\0" in sql:
+        raise SqlRefused("the SQL contains a null character")
     statements: list[str] = []
     current = ""
     for piece in _pieces(sql):
