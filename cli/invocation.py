@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cli.output import Format, warn
 
 if TYPE_CHECKING:
+    from cli.log import LogLines
     from engine.config import Settings
     from engine.plugins.registry import Registry
     from engine.plugins.site import Site
@@ -31,6 +32,8 @@ class Invocation:
     workflow_id: str | None = None
     wait: bool = False
     output: Format = Format.TABLE
+    #: Progress as lines of this kind; None = a live table where there is a terminal.
+    log_lines: LogLines | None = None
     flags: dict[str, tuple[str, Any]] = field(default_factory=dict)
 
     def flag(self, key: str, name: str, value: object) -> None:

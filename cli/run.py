@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from cli.invocation import Invocation, invocation_of
+from cli.log import LogFormat
 from cli.options import EngineDb, RunOutput, SitesDir, Wait, WorkflowId
 from cli.output import Format, fields, note, print_json, say, warn
 from cli.tree import unknown_command
@@ -77,6 +79,7 @@ def site_command(site: Site) -> Any:
         workflow_id: WorkflowId = None,
         wait: Wait = None,
         output: RunOutput = None,
+        log_format: LogFormat = None,
     ) -> None:
         """Run a verb: it seeds a workflow of ops, which a worker then carries out.
 
@@ -86,6 +89,7 @@ def site_command(site: Site) -> Any:
         invocation.flag("engineDB", "--engine-db", engine_db)
         invocation.flag("sitesDir", "--sites-dir", sites_dir)
         invocation.run_options(workflow_id, wait, output)
+        invocation.log_lines = log_format
 
     app.add_typer(verbs, name="run")
     return typer.main.get_command(app)
@@ -153,12 +157,17 @@ def _as_json(report: SubmitReport) -> dict[str, Any]:
 def _wait(invocation: Invocation, workflow_id: str) -> str:
     """Work until the workflow has ended; its status. Ops of unknown sites are left to other workers."""
     from cli.progress import watching
+    from cli.watch import looks
     from cli.worker import worker_options
     from engine.app import run_worker
+    from engine.views.reader import Views
 
     settings = invocation.settings
     options = worker_options(settings, until_workflow=workflow_id, sites=frozenset(invocation.registry.sites))
-    with watching() as observer:
+    with (
+        closing(Views(settings.engine_db)) as views,
+        watching(looks(views, workflow_id), invocation.log_lines) as observer,
+    ):
         report = run_worker(settings, invocation.registry, options, observer)
     status = report.workflow_status
     if status is None or status not in ("succeeded", "failed", "canceled"):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.invocation import Invocation, invocation_of
+from cli.log import LogFormat
 from cli.options import EngineDb, Output, SitesDir
-from cli.output import Format, fields, note, print_json
+from cli.output import Format, fields, print_json
 from engine.errors import UsageError
 
 if TYPE_CHECKING:
     from engine.app import WorkerOptions, WorkerReport
     from engine.config import Settings
+    from engine.views.progress import Progress
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -72,6 +75,7 @@ def run(
     fail_on_error: Annotated[
         bool, typer.Option("--fail-on-error", help="Exit 1 if an op failed for good meanwhile.", show_default=False)
     ] = False,
+    log_format: LogFormat = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Lease ops and run them until stopped.
@@ -105,6 +109,7 @@ def run(
         until_idle=until_idle,
         fail_on_error=fail_on_error,
     )
+    invocation.log_lines = log_format
     report = _work(invocation, settings, options)
     _print(report, output)
     if fail_on_error and report.failed:
@@ -135,11 +140,20 @@ def _chosen(invocation: Invocation, sites: list[str] | None) -> frozenset[str] |
 def _work(invocation: Invocation, settings: Settings, options: WorkerOptions) -> WorkerReport:
     from cli.progress import watching
     from engine.app import run_worker
+    from engine.clock import SystemClock
+    from engine.views.progress import of_everything
+    from engine.views.reader import Views
 
     registry = invocation.registry
-    note(f"engine DB {settings.engine_db}, sites dir {settings.sites_dir}")
-    with watching() as observer:
-        return run_worker(settings, registry, options, observer)
+    with closing(Views(settings.engine_db)) as views:
+
+        def look() -> Progress:
+            with views.connection() as connection:
+                return of_everything(connection, SystemClock().now())
+
+        with watching(look, invocation.log_lines) as observer:
+            observer.notice(f"engine DB {settings.engine_db}, sites dir {settings.sites_dir}")
+            return run_worker(settings, registry, options, observer)
 
 
 def _print(report: WorkerReport, output: Format) -> None:

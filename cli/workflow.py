@@ -1,4 +1,4 @@
-"""``scraper workflow``: look at workflows and cancel them."""
+"""``scraper workflow``: what was submitted, how far it is, and what an operator does about it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.invocation import invocation_of
+from cli.opening import (
+    Limit,
+    Offset,
+    SinceFilter,
+    SiteFilter,
+    StatusFilter,
+    changing,
+    chosen,
+    reading,
+    show_list,
+    views_of,
+)
 from cli.options import EngineDb, Output
 from cli.output import Format, fields, instant, print_json, say, table
+from cli.watch import watch
+from cli.workflow_graph import graph
 
 if TYPE_CHECKING:
     from engine.views.types import WorkflowView
@@ -20,10 +33,44 @@ Id = Annotated[str, typer.Argument(metavar="WORKFLOW", help="Id of the workflow.
 
 @app.callback()
 def workflow() -> None:
-    """Look at workflows and cancel them.
+    """Look at workflows; watch, cancel, retry, fork and delete them.
 
-    Example: scraper workflow show books-crawl-1
+    Example: scraper workflow list --status failed
     """
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    site: SiteFilter = None,
+    status: StatusFilter = None,
+    since: SinceFilter = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    engine_db: EngineDb = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List workflows, newest first.
+
+    Example: scraper workflow list --site books --since 24h
+    """
+    from engine.model import WorkflowStatus
+    from engine.views.lists import workflows
+
+    asked = chosen(site, status, since, limit, offset, states=[one.value for one in WorkflowStatus])
+    with reading(ctx, engine_db) as connection:
+        lines = workflows(connection, asked)
+    show_list(
+        "workflows",
+        lines,
+        ("WORKFLOW", "SITE", "STATUS", "DONE", "OPS", "FAILED", "CREATED"),
+        [
+            (one.id, one.site, one.status, one.ops_done, one.ops_total, one.failed, instant(one.created_at))
+            for one in lines
+        ],
+        output=output,
+        limit=limit,
+    )
 
 
 @app.command()
@@ -32,15 +79,8 @@ def show(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, output
 
     Example: scraper workflow show books-crawl-1 --output json
     """
-    from engine.views.reader import Views
-
-    invocation = invocation_of(ctx)
-    invocation.flag("engineDB", "--engine-db", engine_db)
-    views = Views(invocation.settings.engine_db)
-    try:
+    with views_of(ctx, engine_db) as views:
         view = views.workflow(workflow_id)
-    finally:
-        views.close()
     if output is Format.JSON:
         print_json(view)
     else:
@@ -75,28 +115,81 @@ def _print(view: WorkflowView) -> None:
 
 
 @app.command()
+def ops(
+    ctx: typer.Context,
+    workflow_id: Id,
+    status: StatusFilter = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    engine_db: EngineDb = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the ops of a workflow in the order they were made.
+
+    Example: scraper workflow ops books-crawl-1 --status failed
+    """
+    from engine.model import OpStatus
+    from engine.views.lists import ops as ops_of
+    from engine.views.reader import find_workflow
+
+    asked = chosen(None, status, None, limit, offset, states=[one.value for one in OpStatus])
+    with reading(ctx, engine_db) as connection:
+        lines = ops_of(connection, find_workflow(connection, workflow_id), asked)
+    show_list(
+        "ops",
+        lines,
+        ("OP", "KIND", "QUEUE", "STATUS", "CLAIMS", "ERROR"),
+        [
+            (one.id, one.kind, one.queue, one.status, one.attempts, one.error.summary if one.error else "")
+            for one in lines
+        ],
+        output=output,
+        limit=limit,
+    )
+
+
+@app.command()
 def cancel(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
     """End everything of a workflow that has not ended; running ops are stopped.
 
     Example: scraper workflow cancel books-crawl-1
     """
-    from engine.app import open_store
-    from engine.views.reader import Views
-
-    invocation = invocation_of(ctx)
-    invocation.flag("engineDB", "--engine-db", engine_db)
-    views = Views(invocation.settings.engine_db)
-    try:
-        views.require()
-        store = open_store(invocation.settings)
-        try:
-            canceled = store.cancel(workflow_id)
-        finally:
-            store.close()
-        status = views.workflow(workflow_id).status
-    finally:
-        views.close()
+    with changing(ctx, engine_db) as store:
+        canceled = store.cancel(workflow_id)
+        status = store.workflow_status(workflow_id)
     if output is Format.JSON:
         print_json({"workflowID": workflow_id, "status": status, "canceledOps": canceled})
         return
     fields((("Workflow", workflow_id), ("Status", status), ("Canceled ops", canceled)))
+
+
+@app.command()
+def retry(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """Run every failed op of a workflow again, and the ops that were canceled because of them.
+
+    Example: scraper workflow retry books-crawl-1
+    """
+    with changing(ctx, engine_db) as store:
+        revived = store.retry_workflow(workflow_id)
+    if output is Format.JSON:
+        print_json({"workflowID": workflow_id, "readyAgain": revived})
+        return
+    fields((("Workflow", workflow_id), ("Ops run again", revived)))
+
+
+@app.command()
+def delete(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """Forget a workflow that has ended: its ops, results, artifacts and logs. What is in site databases stays.
+
+    Example: scraper workflow delete books-crawl-1
+    """
+    with changing(ctx, engine_db) as store:
+        deleted = store.delete_workflow(workflow_id)
+    if output is Format.JSON:
+        print_json({"workflowID": workflow_id, "deletedOps": deleted})
+        return
+    fields((("Workflow", workflow_id), ("Deleted ops", deleted)))
+
+
+app.command()(watch)
+app.command()(graph)

@@ -83,6 +83,12 @@ class Views:
     def snapshot(self) -> Iterator[Connection]:
         """One consistent state, for the functions of ``lists`` and ``graph``. Raises DatabaseRefused."""
         self.require()
+        with self.connection() as connection:
+            yield connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """One consistent state of a database that was seen to be ours before."""
         with self._database.read() as connection:
             yield connection
 

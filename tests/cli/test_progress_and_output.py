@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
+from cli.board import Board
+from cli.log import LogLines
 from cli.output import clean, jsonable, print_json, table
-from cli.progress import Board, Lines
+from cli.progress import Follower, Lines
 from engine.clock import SECOND
 from engine.model import NO_RETRY, Op, Workflow, WorkflowStatus
 
@@ -37,7 +39,7 @@ def op(op_id: str, queue: str = "q") -> Op:
 
 def test_a_pipe_gets_a_line_per_trouble_and_totals(capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-32."""
-    lines = Lines()
+    lines = Lines(LogLines.TEXT)
     for op_id, ending, detail in (("a", "succeeded", ""), ("b", "failed", "boom\x1b[31m"), ("c", "retried", "later")):
         lines.op_started(op(op_id))
         lines.op_ended(op(op_id), ending, detail)
@@ -45,28 +47,43 @@ def test_a_pipe_gets_a_line_per_trouble_and_totals(capsys: pytest.CaptureFixture
     lines.notice("the database is locked")
     lines.total()
     lines.total()
-    assert capsys.readouterr().err.splitlines() == [
-        "op failed workflow=w op=b kind=js queue=q: boom\\x1b[31m",
-        "op retried workflow=w op=c kind=js queue=q: later",
-        "the database is locked",
-        "progress running=1 succeeded=1 retried=1 failed=1",
+    printed = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("timestamp=") for line in printed)
+    assert [line.partition(" ")[2] for line in printed] == [
+        'level=error event="op failed" workflow=w op=b kind=js queue=q error=boom\\x1b[31m',
+        'level=warning event="op retried" workflow=w op=c kind=js queue=q error=later',
+        'level=info event="the database is locked"',
+        "level=info event=progress running=1 succeeded=1 retried=1 failed=1",
     ]
+
+
+def test_a_log_collector_gets_one_json_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-32."""
+    lines = Lines(LogLines.JSON)
+    lines.op_started(op("b"))
+    lines.op_ended(op("b"), "failed", "boom\x1b[31m\nand more")
+    lines.total()
+    printed = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["event"]) for line in printed] == [("error", "op failed"), ("info", "progress")]
+    assert printed[0]["error"] == "boom\x1b[31m\nand more"
+    assert printed[1]["failed"] == 1
 
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_terminal_gets_a_board_that_fits(width: int) -> None:
     board = Board()
+    follower = Follower(board)
     for number in range(5):
         running = op(f"a-long-workflow-id-1795244910281076329:submit:{number}", f"queue-with-a-long-name-{number}")
-        board.op_started(running)
-        board.op_ended(running, "failed" if number else "succeeded", "an error\nof two lines " * 5)
-    board.op_ended(op("resolved"), "canceled", "")
+        follower.op_started(running)
+        follower.op_ended(running, "failed" if number else "succeeded", "an error\nof two lines " * 5)
+    follower.op_ended(op("resolved"), "canceled", "")
     screen = io.StringIO()
     Console(file=screen, width=width, force_terminal=False).print(board.render())
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert len(lines) == 1 + 6 + 1 + 3
-    assert re.search(r"0\s+1\s+0\s+0\s*$", lines[2])
+    assert re.search(r"0\s+1\s+0\s*$", lines[2])
 
 
 @dataclass

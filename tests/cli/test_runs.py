@@ -109,7 +109,7 @@ def test_submit_work_and_look(here: Path) -> None:
         *("Processed", "Succeeded", "Retried", "Failed"),
     ]
     assert (report["Worker ID"], report["Processed"], report["Succeeded"]) == ("scraper-worker", "3", "3")
-    assert "progress running=0 succeeded=3 retried=0 failed=0\n" in worked.err
+    assert "event=progress running=0 succeeded=3 retried=0 failed=0\n" in worked.err
     assert items(here / "state/sites/shop.db") == [(0, "x y"), (1, "x y"), (2, "x y")]
 
     status = scraper(here, "engine", "status")
@@ -143,7 +143,7 @@ def test_a_failed_workflow_can_be_seen_retried_and_canceled(here: Path) -> None:
     waited = shop(here, "seed", "--fail", "--wait", "--workflow-id", "w")
     assert waited.code == 1
     assert waited.out.endswith("Status: failed\n")
-    assert "op failed workflow=w op=w:submit:001 kind=js queue=q: runner_error: broken item" in waited.err
+    assert 'event="op failed" workflow=w op=w:submit:001 kind=js queue=q error="runner_error: broken item' in waited.err
 
     shown = scraper(here, "workflow", "show", "w").out
     assert "shop q  0        0      0        1          1       0" in shown
