@@ -127,10 +127,9 @@ def check(
 def _faults(registry: Registry, name: str) -> tuple[Fault, ...]:
     if name in registry.broken:
         return registry.broken[name].faults
-    site = registry.site(name)
-    from engine.app import check_site
+    from engine.authoring.check import check_site
 
-    return tuple(check_site(site))
+    return check_site(registry.site(name))
 
 
 def _as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:

@@ -19,16 +19,15 @@ from typing import Any
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import OpError, SiteError
-from engine.faults import Fault
 from engine.js.jobs import ChildBusy
 from engine.js.pool import JsPool, PoolSettings, ScriptFailed
 from engine.jschild import ENVIRONMENT
 from engine.machine import machine_id
 from engine.plugins.registry import Registry
 from engine.plugins.site import Site
-from engine.projection.migrate import find_migrations
 from engine.runners.base import Runner
 from engine.runners.http import HttpRunner, HttpRunnerSettings
+from engine.runners.http_wire import Wire
 from engine.runners.js import JsRunner
 from engine.store.store import Store
 from engine.store.types import WorkerInfo
@@ -48,7 +47,6 @@ __all__ = [
     "SubmitReport",
     "WorkerOptions",
     "WorkerReport",
-    "check_site",
     "migrate_site",
     "open_store",
     "run_worker",
@@ -148,17 +146,6 @@ def migrate_site(settings: Settings, site: Site) -> MigrationReport:
         raise SiteError(error.message if isinstance(error, OpError) else str(error)) from error
 
 
-def check_site(site: Site) -> tuple[Fault, ...]:
-    """Faults that only loading the site's files shows: verbs and migrations."""
-    faults: list[Fault] = []
-    for check in (lambda: scan_verbs(site), lambda: find_migrations(site)):
-        try:
-            check()
-        except SiteError as error:
-            faults.append(Fault(site.manifest, 0, str(error)))
-    return tuple(faults)
-
-
 def run_worker(
     settings: Settings,
     registry: Registry,
@@ -167,8 +154,12 @@ def run_worker(
     *,
     store: Store | None = None,
     child: Sequence[str] = CHILD,
+    wire: Wire | None = None,
 ) -> WorkerReport:
-    """Work until the options or a signal end it. Raises what opening the engine DB raises."""
+    """Work until the options or a signal end it. Raises what opening the engine DB raises.
+
+    ``wire`` stands in for the network.
+    """
     options = replace(
         options,
         machine_id=options.machine_id or machine_id(settings.sites_dir),
@@ -178,7 +169,7 @@ def run_worker(
     with contextlib.closing(opened):
         for site in registry.sites.values():
             opened.put_policies(site.name, site.queue_policies, site.default_policy)
-        return asyncio.run(_work(settings, registry, options, observer, opened, child))
+        return asyncio.run(_work(settings, registry, options, observer, opened, child, wire))
 
 
 async def _work(
@@ -188,6 +179,7 @@ async def _work(
     observer: Observer,
     store: Store,
     child: Sequence[str],
+    wire: Wire | None,
 ) -> WorkerReport:
     me = WorkerInfo(
         id=f"{options.worker_id}-{os.getpid()}-{secrets.token_hex(3)}",
@@ -203,7 +195,7 @@ async def _work(
         stack.callback(beats.close)
         await database.until_done(store.register_worker, me)
         pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
-        runners = _runners(settings, pool)
+        runners = _runners(settings, pool, wire)
         for runner in runners.values():
             stack.push_async_callback(runner.aclose)
         wake = Wake(store)
@@ -235,7 +227,7 @@ async def _work(
     return report
 
 
-def _runners(settings: Settings, pool: JsPool) -> dict[str, Runner]:
+def _runners(settings: Settings, pool: JsPool, wire: Wire | None) -> dict[str, Runner]:
     """The op kinds of this scraper: one line each."""
     http = HttpRunnerSettings(
         timeout=settings.http.timeout,
@@ -245,7 +237,7 @@ def _runners(settings: Settings, pool: JsPool) -> dict[str, Runner]:
     )
     return {
         "js": JsRunner(pool),
-        "http/fetch": HttpRunner(http),
+        "http/fetch": HttpRunner(http, wire=wire),
     }
 
 

@@ -28,19 +28,24 @@ class Limits:
 
 
 @cache
-def prelude() -> str:
-    """The code every isolate starts with: an expression that gives a function of the host's callback."""
+def prelude(more: str = "") -> str:
+    """The code every isolate starts with: an expression that gives a function of the host's callback.
+
+    ``more`` is JavaScript that declares ``$more(job, found)``, which answers jobs of further modes.
+    """
     folder = files("engine.js").joinpath("prelude")
     parts = [item.read_text("utf-8") for item in sorted(folder.iterdir(), key=lambda item: item.name)]
-    body = "\n".join(parts)
+    body = "\n".join([more, *parts])
     return (
         '(function ($notify) { "use strict"; const $shared = globalThis.$shared; delete globalThis.$shared;\n'
         f"{body}\n}})\n//# sourceURL=scraper:prelude"
     )
 
 
-def execute(host: Host, job: Mapping[str, Any], limits: Limits) -> JsonText:
+def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") -> JsonText:
     """Run one job (``mode``, ``entry``, ``ctx``) against ``host``; the JSON of what it returned.
+
+    ``more`` adds modes, see :func:`prelude`.
 
     Raises OpError: ``runner_error``, ``js_timeout``, ``js_memory``, ``js_never_settled``, ``invalid_result`` or the
     code the author gave the error.
@@ -48,7 +53,7 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits) -> JsonText:
     racer = MiniRacer()
     try:
         racer.set_hard_memory_limit(limits.heap_bytes)
-        return _Execution(racer, host, job, limits).run()
+        return _Execution(racer, host, job, limits, more).run()
     except JSTimeoutException:
         host.kill()
         if host.waited > 0:
@@ -67,8 +72,9 @@ _OWN_CODES = frozenset({"invalid_result", "internal_error"})
 
 
 class _Execution:
-    def __init__(self, racer: MiniRacer, host: Host, job: Mapping[str, Any], limits: Limits) -> None:
+    def __init__(self, racer: MiniRacer, host: Host, job: Mapping[str, Any], limits: Limits, more: str) -> None:
         self._racer = racer
+        self._more = more
         self._host = host
         self._deadline = time.monotonic() + limits.seconds
         self._done: JsonText | None = None
@@ -77,7 +83,7 @@ class _Execution:
         self._call = HostCall(racer, self._handle)
 
     def run(self) -> JsonText:
-        boot: Any = self._racer.eval(prelude())
+        boot: Any = self._racer.eval(prelude(self._more))
         drive: Any = boot(self._call.function)
         try:
             self._drive(drive)

@@ -39,10 +39,10 @@ class HttpRunnerSettings:
 class HttpRunner:
     """Fetches pages."""
 
-    def __init__(self, settings: HttpRunnerSettings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: HttpRunnerSettings, clock: Clock | None = None, wire: Wire | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._wire = Wire()
+        self._wire = wire or Wire()
         self._gates = HostGates(settings.per_host)
 
     async def run(self, ctx: RunContext) -> Result:

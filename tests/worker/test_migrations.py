@@ -20,7 +20,8 @@ import psycopg
 import pytest
 
 from cli.main import run
-from engine.app import MigrationReport, check_site, migrate_site
+from engine.app import MigrationReport, migrate_site
+from engine.authoring.check import check_site
 from engine.errors import OpError, SiteError
 from engine.js.pool import JsPool, PoolSettings
 from engine.jschild import ENVIRONMENT

@@ -112,6 +112,8 @@ function $begin(job) {
       $load(found);
       return said;
     }
+    default:
+      return $more(job, found); // from the source that the caller of execute() adds
   }
 }
 
