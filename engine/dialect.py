@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import (
+    JSON,
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    TableValuedAlias,
+    cast,
+    create_engine,
+    event,
+    func,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -188,6 +201,13 @@ def insert_or_ignore(connection: Connection, table: Table) -> Any:
     """An INSERT that leaves rows alone whose key is taken."""
     dialect_insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     return dialect_insert(table).on_conflict_do_nothing()
+
+
+def json_strings(connection: Connection, column: ColumnElement[str]) -> TableValuedAlias:
+    """The strings of a column that holds a JSON array, to be joined to its row: a table with the column ``value``."""
+    if connection.dialect.name == "sqlite":
+        return func.json_each(column).table_valued("value")
+    return func.json_array_elements_text(cast(column, JSON)).table_valued("value")
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -41,13 +41,13 @@ class Consequences:
     wake: dict[int, Micros] = field(default_factory=dict)
     made_ready: int = 0
 
-    def moved(self, workflow_pk: int, before: OpStatus | None, after: OpStatus | None) -> None:
-        """Count one op's change of state; None is not there yet, or no longer."""
+    def moved(self, workflow_pk: int, before: OpStatus | None, after: OpStatus | None, number: int = 1) -> None:
+        """Count a change of state of ops; None is not there yet, or no longer."""
         counters = self.tally[workflow_pk]
         if before is not None:
-            counters[_COUNTER[before]] -= 1
+            counters[_COUNTER[before]] -= number
         if after is not None:
-            counters[_COUNTER[after]] += 1
+            counters[_COUNTER[after]] += number
 
     def inserted(self, ops: Inserted) -> None:
         """Count new ops and follow up what their edges and aliases already decide."""

@@ -13,7 +13,7 @@ from engine.clock import Clock, Micros
 from engine.dialect import Database, database_url, insert_or_ignore, shown
 from engine.errors import LeaseLost, OpError
 from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
-from engine.store import changes, claim, leases, migrate, operate, retention, submit
+from engine.store import changes, claim, fork, leases, migrate, operate, retention, submit
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.schema import cookie_jar, op, site, workflow
@@ -21,6 +21,7 @@ from engine.store.settle import Settling
 from engine.store.types import (
     Claim,
     ClaimRequest,
+    Forked,
     Refused,
     Settlement,
     SettleReport,
@@ -270,6 +271,16 @@ class Store:
         """The bytes the engine DB occupies."""
         with self.database.read() as connection:
             return retention.size(connection, sqlite=self.database.is_sqlite)
+
+    def fork(self, workflow_id: str, from_ops: Sequence[str], new_id: str) -> Forked:
+        """A new workflow that keeps the outcomes of an ended one, except of ``from_ops`` and what follows from them.
+
+        Raises UsageError.
+        """
+        with self.database.write() as connection:
+            forked, ready = fork.fork(connection, workflow_id, from_ops, new_id, self.clock.now())
+            self._announce(connection, ready)
+            return forked
 
     def pause(self, site_name: str, key: str) -> None:
         """Stop claims from a queue. Raises UsageError."""

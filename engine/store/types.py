@@ -99,3 +99,16 @@ class Submitted:
     workflow: Workflow
     op_ids: tuple[str, ...]
     warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """A workflow made from another: ops whose outcome was kept, put back to run again, and left for others to emit."""
+
+    workflow_id: str
+    source_id: str
+    kept: int
+    #: Of those, the ones that failed or were canceled.
+    kept_unsuccessful: int
+    again: int
+    dropped: int
