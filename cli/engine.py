@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.doctor import doctor, gc
 from cli.invocation import invocation_of
 from cli.options import EngineDb, Output
 from cli.output import Format, fields, instant, print_json, say
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 migrations = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(migrations, name="migrations")
+app.command()(doctor)
+app.command()(gc)
 
 
 @app.callback()
 def engine() -> None:
-    """Look at the engine database.
+    """Look after the engine database.
 
     Example: scraper engine status --output json
     """
@@ -68,6 +71,26 @@ def _print_counts(counts: Counts) -> None:
     say(f"  expired: {counts.leases_expired}")
     say(f"Results: {counts.results}")
     say(f"Artifacts: {counts.artifacts}")
+
+
+@app.command()
+def migrate(ctx: typer.Context, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """Bring the engine database to this version's schema, creating it where there is none.
+
+    Workers and submissions do so by themselves; this does it beforehand.
+
+    Example: scraper engine migrate --engine-db postgresql://scraper@db/engine
+    """
+    from engine.app import open_store
+
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    open_store(invocation.settings).close()
+    view = _view(ctx, None)
+    if output is Format.JSON:
+        print_json({"path": view.path, "currentVersion": view.current_version})
+        return
+    fields((("Engine DB", view.path), ("Current schema version", view.current_version)))
 
 
 @migrations.command("status")

@@ -22,17 +22,27 @@ from engine.errors import ScraperError, UsageError
 
 MANIFEST_FLAG = "--sites-manifest-dir"
 
+#: Commands that work even where the configuration does not.
+_UNCONFIGURED = ("version", "help", "completion")
+
 
 class Root(LazyGroup):
     """The commands of ``scraper``."""
 
     members = {  # noqa: RUF012 - a constant, declared by the base class
         "demo": ("cli.demo", "Crawl a catalogue of 1,000 books over loopback HTTP and show the rows."),
-        "site": ("cli.site", "List, check and migrate sites; run their verbs."),
-        "worker": ("cli.worker", "Lease ops and run them."),
-        "workflow": ("cli.workflow", "Look at workflows and cancel them."),
-        "op": ("cli.op", "Look at single ops and retry them."),
-        "engine": ("cli.engine", "Look at the engine database."),
+        "site": ("cli.site", "List, make, check, test and migrate sites; run their verbs."),
+        "worker": ("cli.worker", "Lease ops and run them; see who does."),
+        "workflow": ("cli.workflow", "Look at workflows; watch, cancel, retry, fork and delete them."),
+        "op": ("cli.op", "Look at single ops; retry and replay them."),
+        "queue": ("cli.queue", "Look at queues; pause and resume them."),
+        "artifact": ("cli.artifact", "List, print and save what ops produced."),
+        "records": ("cli.records", "List and export the records of a site."),
+        "shell": ("cli.shell", "Try selectors and JavaScript on a page."),
+        "engine": ("cli.engine", "Look after the engine database: status, migrate, gc, doctor."),
+        "config": ("cli.config", "Show what is configured, and where it came from."),
+        "help": ("cli.help", "Show the documentation."),
+        "completion": ("cli.completion", "Print a shell's completion script."),
         "version": ("cli.version", "Print the version."),
     }
 
@@ -69,7 +79,7 @@ def scraper(
     invocation.config = config
     if debug:
         os.environ["SCRAPER_DEBUG"] = "1"
-    if ctx.invoked_subcommand != "version" and not invocation.wants_help:
+    if ctx.invoked_subcommand not in _UNCONFIGURED and not invocation.wants_help:
         invocation.require_directories()
 
 
@@ -106,6 +116,8 @@ def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:
 def _invoke(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         rest, directories = split_manifest_dirs(arguments)
+        if "_SCRAPER_COMPLETE" in env:
+            _prepare_completion()
         command = typer.main.get_command(app)
         invocation = Invocation(env, directories, wants_help=not {"--help", "-h"}.isdisjoint(rest))
         code = command.main(args=rest, prog_name="scraper", standalone_mode=False, obj=invocation)
@@ -123,6 +135,12 @@ def _invoke(arguments: Sequence[str], env: Mapping[str, str]) -> int:
         message = f"internal error: {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(error, message, 1)
     return code if isinstance(code, int) else 0
+
+
+def _prepare_completion() -> None:
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()
 
 
 def split_manifest_dirs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -97,11 +97,11 @@ def instant_of(text: str, flag: str) -> int:
     from datetime import UTC, datetime
 
     from engine.clock import SECOND, SystemClock
-    from engine.durations import parse_duration
+    from engine.durations import parse_age
     from engine.errors import UsageError
 
     try:
-        return SystemClock().now() - parse_duration(_days(text))
+        return SystemClock().now() - parse_age(text)
     except ValueError:
         pass
     try:
@@ -109,11 +109,6 @@ def instant_of(text: str, flag: str) -> int:
     except ValueError as error:
         raise UsageError(f'{flag}: "{text}" is neither an age such as 2h30m or 7d nor an RFC3339 time') from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND)
-
-
-def _days(text: str) -> str:
-    number = text.removesuffix("d")
-    return f"{int(number) * 24}h" if number != text and number.isdigit() else text
 
 
 def show_list(

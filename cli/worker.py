@@ -10,7 +10,7 @@ import typer
 from cli.invocation import Invocation, invocation_of
 from cli.log import LogFormat
 from cli.options import EngineDb, Output, SitesDir
-from cli.output import Format, fields, print_json
+from cli.output import Format, fields, instant, print_json, table
 from engine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,6 +114,29 @@ def run(
     _print(report, output)
     if fail_on_error and report.failed:
         raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(ctx: typer.Context, engine_db: EngineDb = None, output: Output = Format.TABLE) -> None:
+    """List the workers that have not said goodbye, and how many ops each holds.
+
+    Example: scraper worker list
+    """
+    from cli.opening import reading
+    from engine.views.lists import workers
+
+    with reading(ctx, engine_db) as connection:
+        lines = workers(connection)
+    if output is Format.JSON:
+        print_json({"workers": lines})
+        return
+    table(
+        ("WORKER", "MACHINE", "HOST", "RUNNING", "STARTED", "SEEN"),
+        [
+            (one.id, one.machine, one.hostname, one.running, instant(one.started_at), instant(one.seen_at))
+            for one in lines
+        ],
+    )
 
 
 def worker_options(settings: Settings, **chosen: Any) -> WorkerOptions:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from engine.clock import SECOND, Micros
 from engine.documents import Document, Unreadable, check_shape, load_schema, read_document
-from engine.durations import parse_duration
+from engine.durations import parse_age, parse_duration
 from engine.errors import ConfigError, UsageError
 from engine.faults import Fault, did_you_mean, report
 from engine.model import QueuePolicy
@@ -78,6 +78,16 @@ class JsLimits:
     resident_mb: int = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long what belongs to an ended workflow is kept; None = for ever."""
+
+    workflows: Micros | None = None
+    results: Micros | None = None
+    artifacts: Micros | None = None
+    logs: Micros | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be configured."""
@@ -94,6 +104,7 @@ class Settings:
     worker: WorkerSettings = WorkerSettings()
     http: HttpLimits = HttpLimits()
     js: JsLimits = JsLimits()
+    retention: Retention = Retention()
     #: Where each key's value came from, by key; keys that are missing have their default.
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -196,6 +207,10 @@ KEYS: Mapping[str, Key] = {
     "js.timeout": Key("js.timeout", _positive_duration),
     "js.heapMB": Key("js.heap_mb", _at_least(16)),
     "js.residentMB": Key("js.resident_mb", _at_least(64)),
+    "retention.workflows": Key("retention.workflows", parse_age),
+    "retention.results": Key("retention.results", parse_age),
+    "retention.artifacts": Key("retention.artifacts", parse_age),
+    "retention.logs": Key("retention.logs", parse_age),
 }
 
 

@@ -71,6 +71,16 @@ def _of_text(text: str) -> Micros:
     return round(total)
 
 
+def parse_age(text: str | int | float) -> Micros:
+    """A duration that may also be whole days: ``"30d"``. Raises ValueError.
+
+    >>> parse_age("2d") == parse_duration("48h")
+    True
+    """
+    days = text.strip().removesuffix("d") if isinstance(text, str) else ""
+    return parse_duration(f"{int(days) * 24}h" if days.isdecimal() and days != text else text)
+
+
 _SPELLED = (("h", 60 * MINUTE), ("m", MINUTE), ("s", SECOND))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.clock import Clock
+from engine.clock import Clock, Micros
 from engine.errors import ConfigError
 from engine.js.ports import MigrationReport, MigrationScript, SessionSpec, SiteSession
 from engine.plugins.site import Site
@@ -40,6 +40,13 @@ class OpenDatabases:
     def fence(self, site: Site, spec: SessionSpec) -> bytes | None:
         """Close the key; the outcome that stood there already, if any."""
         return Inbox(self._database(site), self._clock).fence(spec)
+
+    def collect(self, site: Site, before: Micros) -> int:
+        """Forget inbox rows of claims before ``before``; how many. A site DB that does not exist stays so."""
+        if site.dialect == "sqlite" and not (self._folder / site.database_file).is_file():
+            return 0
+        database = self._database(site)
+        return Inbox(database, self._clock).collect(before) if database.has_table("scraper_inbox") else 0
 
     def close(self) -> None:
         """Close all connections."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from sqlalchemy import Connection, Exists, Select, delete, exists, func, select, text, update
 
@@ -185,9 +186,22 @@ def _bodies(connection: Connection, now: Micros) -> Pruned:
     return Pruned(bodies=len(old))
 
 
+def oldest_live(connection: Connection, site: str) -> Micros | None:
+    """When the oldest claim was made that a site's inbox may still be asked about; None where there is none."""
+    live = [OpStatus.PENDING.value, OpStatus.READY.value, OpStatus.RUNNING.value]
+    query = (
+        select(func.min(attempt.c.claimed_at))
+        .join(op, op.c.pk == attempt.c.op_pk)
+        .where(op.c.site == site, op.c.status.in_(live) | op.c.fence.is_not(None))
+    )
+    found: Micros | None = connection.scalar(query)
+    return found
+
+
 def shrink(connection: Connection) -> int:
     """Give a slice of free pages back to the file system (SQLite); how many are left."""
-    connection.exec_driver_sql(f"PRAGMA incremental_vacuum({_PAGES})").all()
+    driver: Any = connection.connection.driver_connection
+    driver.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
     return int(connection.execute(text("PRAGMA freelist_count")).scalar_one())
 
 

@@ -77,7 +77,7 @@ class Views:
             raise DatabaseRefused(f"there is no engine database at {self._name}")
         pending = [state.version for state in migrate.history(self._database) if state.applied_at is None]
         if pending:
-            raise DatabaseRefused(f"{self._name} lacks migration {pending[0]}; any worker or submission applies it")
+            raise DatabaseRefused(f"{self._name} lacks migration {pending[0]}: run scraper engine migrate")
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
