@@ -35,6 +35,9 @@ T = TypeVar("T")
 #: Two emitters may bring the same id at the same instant: the loser sees the winner's row when it tries again.
 _TRIES = 3
 
+#: What a driver raises for a value that its database cannot hold: an integer too large, a character it does not know.
+_UNSTORABLE = (DBAPIError, ValueError, OverflowError)
+
 
 class Store:
     """The durable state of all workflows. Synchronous; safe to use from several threads."""
@@ -121,18 +124,20 @@ class Store:
 
     def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
         """Commit outcomes and start marks; one verdict per settlement. A bad outcome alone is refused."""
-        self._know_lanes([spec for item in settlements for spec in _emitted(item)])
         for _ in range(_TRIES - 1):
             try:
                 return self._settle(settlements, started)
             except IntegrityError:
                 continue
+            except _UNSTORABLE:
+                break
         try:
             return self._settle(settlements, started)
-        except DBAPIError as error:
+        except _UNSTORABLE as error:
             return self._isolate(settlements, started, error)
 
     def _settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]]) -> SettleReport:
+        self._know_lanes([spec for item in settlements for spec in _emitted(item)])
         with self.database.write() as connection:
             leases.mark_started(connection, started)
             settling = Settling(connection, self.clock.now(), self._lane)
@@ -142,13 +147,13 @@ class Store:
         return SettleReport(tuple(verdicts), ready)
 
     def _isolate(
-        self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]], error: DBAPIError
+        self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]], error: Exception
     ) -> SettleReport:
         """Halve a group that the database refuses until the one outcome at fault stands alone."""
         if len(settlements) <= 1:
             if not settlements:
                 raise error
-            refusal = OpError("internal_error", f"the outcome could not be stored: {error.orig}")
+            refusal = OpError("internal_error", f"the outcome could not be stored: {getattr(error, 'orig', error)}")
             return SettleReport((Refused(refusal),), 0)
         middle = len(settlements) // 2
         verdicts: list[Verdict] = []
@@ -259,6 +264,11 @@ class Store:
         """Forget one bounded slice of what is old; an empty answer means that nothing is left."""
         with self.database.write() as connection:
             return retention.prune(connection, cutoffs, self.clock.now())
+
+    def oldest_live(self, site_name: str) -> Micros | None:
+        """When the oldest claim was made that the site's inbox may still be asked about."""
+        with self.database.read() as connection:
+            return retention.oldest_live(connection, site_name)
 
     def shrink(self) -> int:
         """Give a slice of free pages back to the file system; how many are left. PostgreSQL does so by itself."""
