@@ -26,7 +26,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    NoSuchModuleError,
+    NotSupportedError,
+    ProgrammingError,
+)
 from sqlalchemy.pool import QueuePool
 
 from engine.clock import SECOND, Clock, SystemClock
@@ -184,9 +191,10 @@ def translate(error: DBAPIError, url: URL) -> Exception:
     name = shown(url)
     state = getattr(original, "sqlstate", None)
     if state is not None or getattr(original, "pgconn", None) is not None or "psycopg" in type(original).__module__:
-        if error.connection_invalidated or state is None or state.startswith(_GONE):
+        unsent = isinstance(error, DataError | ProgrammingError | NotSupportedError)
+        if error.connection_invalidated or (state is None and not unsent) or (state or "").startswith(_GONE):
             return DatabaseUnavailable(f"{name}: {_first_line(original)}")
-        if state.startswith(("28", "3D000")):
+        if state is not None and state.startswith(("28", "3D000")):
             return DatabaseRefused(f"{name}: {_first_line(original)}")
         return error
     code = getattr(original, "sqlite_errorname", "") or ""

@@ -123,7 +123,8 @@ class Host:
             raise HostError(str(error), name="DatabaseBusy") from error
 
     def _log(self, line: list[str]) -> None:
-        self.effects.logs.append(LogLine(at=self._clock.now(), level=line[0], message=line[1]))
+        message = line[1].replace("\0", "\ufffd")  # PostgreSQL's texts cannot hold it
+        self.effects.logs.append(LogLine(at=self._clock.now(), level=line[0], message=message))
 
     def _entry(self, path: str) -> dict[str, Any]:
         return self._found(self._modules.entry(path))

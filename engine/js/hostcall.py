@@ -13,6 +13,7 @@ Layout: four int32 (length in UTF-16 units, more-follows flag, error flag, spare
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,10 @@ from py_mini_racer import MiniRacer
 ROOM = 64 * 1024
 _HEADER = struct.Struct("=iiii")
 _CALLBACK_ID = 1 << 40
+#: Calls whose payload is the author's own text instead of JSON.
+_RAW = frozenset({"utf8", "atob", "btoa"})
+#: How JSON.stringify spells half a surrogate pair, which no database and no file can hold (escaped backslashes first).
+_LONE_SURROGATE = re.compile(r"(\\\\)|\\ud[89a-f][0-9a-f]{2}")
 
 
 class HostError(Exception):
@@ -80,7 +85,7 @@ class HostCall:
         self._request.append(self._memory[_HEADER.size : _HEADER.size + 2 * length].tobytes())
         if flag == 1:
             return
-        request = b"".join(self._request).decode("utf-16-le", "surrogatepass")
+        request = b"".join(self._request).decode("utf-16-le", "replace")
         self._request.clear()
         failed, answer = self._call(request)
         self._answer = answer.encode("utf-16-le", "surrogatepass")
@@ -88,6 +93,8 @@ class HostCall:
 
     def _call(self, request: str) -> tuple[int, str]:
         name, _, payload = request.partition("\n")
+        if name not in _RAW and "\\ud" in payload:
+            payload = _LONE_SURROGATE.sub(lambda found: found[1] or "\\ufffd", payload)
         try:
             return 0, self._handler(name, payload)
         except HostError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from engine.clock import MILLISECOND, SECOND, Micros
-from engine.durations import parse_duration
+from engine.durations import LONGEST, parse_duration
 from engine.js.hostcall import HostError
 from engine.model import NO_RETRY, NULL, Artifact, BackoffKind, Dependency, EdgeKind, NewOp, RetryPolicy
 
@@ -22,7 +23,7 @@ def text_of(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return value.replace("\0", "\ufffd")  # PostgreSQL's texts cannot hold it
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -112,9 +113,12 @@ def _retry(value: Any) -> RetryPolicy:
 
 def _number(value: Any, what: str) -> float:
     try:
-        return float(0 if value is None else value)
-    except (TypeError, ValueError):
-        raise HostError(f"{what} must be a number, not {text_of(value)}", name="TypeError") from None
+        number = float(0 if value is None else value)
+        if math.isfinite(number):
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise HostError(f"{what} must be a number, not {text_of(value)}", name="TypeError")
 
 
 def _duration(value: Any, what: str) -> Micros:
@@ -133,6 +137,8 @@ def _not_before(spec: Mapping[str, Any], now: Micros) -> Micros:
     if moment is None:
         return 0
     if isinstance(moment, int | float):
+        if abs(moment) * MILLISECOND > LONGEST:
+            raise HostError(f"notBefore: {moment} is out of range", name="TypeError")
         return int(moment * MILLISECOND)
     try:
         return int(datetime.fromisoformat(str(moment)).timestamp() * SECOND)

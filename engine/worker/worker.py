@@ -87,6 +87,10 @@ class Worker:
             done, _ = await asyncio.wait({beats, commits, loop}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+        except BaseException:
+            # without its committer or its heartbeat a worker has nothing to wait for
+            self._aborted = True
+            raise
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
@@ -170,9 +174,12 @@ class Worker:
     async def _settle(self, leased: LeasedOp, outcome: Outcome) -> None:
         verdict = await self.committer.settle(leased.lease, outcome)
         if isinstance(verdict, Refused):
-            evidence = outcome.result if isinstance(outcome, Succeeded) else None
-            outcome = Failed(verdict.error) if evidence is None else Failed(verdict.error, evidence)
-            verdict = await self.committer.settle(leased.lease, outcome)
+            error = verdict.error
+            if isinstance(outcome, Succeeded):
+                verdict = await self.committer.settle(leased.lease, outcome := Failed(error, outcome.result))
+            if isinstance(verdict, Refused):
+                # its log or its artifacts are what cannot be stored
+                verdict = await self.committer.settle(leased.lease, outcome := Failed(error))
         match verdict:
             case Applied():
                 self._count(leased, outcome)

@@ -90,10 +90,13 @@ function $asBytes(value) {
 }
 
 // JSON as authors expect it, but what JSON would lose silently is named instead.
+const $DEEPEST = 500;
+let $depth = 0;
 function $plain(value, path, above) {
   if (value !== null && typeof value === "object") {
     if (typeof value.toJSON === "function") return $plain(value.toJSON(), path, above);
     if (above.has(value)) $invalid(path, "a cycle");
+    if (++$depth > $DEEPEST) $refuse(path.slice(0, 60) + "… is nested more than " + $DEEPEST + " levels deep");
     above.add(value);
     if ($isArray(value)) {
       for (let i = 0; i < value.length; i++) $plain(value[i], path + "[" + i + "]", above);
@@ -102,6 +105,7 @@ function $plain(value, path, above) {
       for (let i = 0; i < names.length; i++) $plain(value[names[i]], path + "." + names[i], above);
     }
     above.delete(value);
+    $depth--;
     return;
   }
   if (typeof value === "number" && !$isFinite(value)) $invalid(path, $String(value));
@@ -110,13 +114,16 @@ function $plain(value, path, above) {
   if (typeof value === "symbol") $invalid(path, "a symbol");
 }
 
-function $invalid(path, what) {
-  const error = new $TypeError(path + " is " + what + ", which JSON cannot hold");
+const $invalid = (path, what) => $refuse(path + " is " + what + ", which JSON cannot hold");
+
+function $refuse(message) {
+  const error = new $TypeError(message);
   error.code = "invalid_result";
   throw error;
 }
 
 function $json(value, path) {
+  $depth = 0;
   $plain(value, path, new $Set());
   const text = $JSON.stringify(value);
   return text === undefined ? "null" : text;
