@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from cli import site_new, site_test
 from cli.invocation import invocation_of
 from cli.options import Output, SitesDir
 from cli.output import Format, fields, note, print_json, say, table
@@ -57,11 +58,16 @@ app = typer.Typer(cls=SiteGroup, add_completion=False, rich_markup_mode=None, no
 
 @app.callback()
 def site(ctx: typer.Context, sites_dir: SitesDir = None) -> None:
-    """List, check and migrate sites; run their verbs.
+    """Write, look at, check, test and migrate sites; run their verbs.
 
     Example: scraper site hackernews run seed --max-pages 3 --wait
     """
     invocation_of(ctx).flag("sitesDir", "--sites-dir", sites_dir)
+
+
+app.command("new")(site_new.new)
+app.command("show")(site_new.show)
+app.command("test")(site_test.run)
 
 
 @app.command("list")

@@ -18,13 +18,15 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.config import Settings
-from engine.errors import OpError, SiteError
+from engine.dialect import database_url, shown
+from engine.errors import OpError, SiteError, UsageError
 from engine.js.jobs import ChildBusy
 from engine.js.pool import JsPool, PoolSettings, ScriptFailed
 from engine.jschild import ENVIRONMENT
 from engine.machine import machine_id
 from engine.plugins.registry import Registry
 from engine.plugins.site import Site
+from engine.replay import Replay, replay, replay_job
 from engine.runners.base import Runner
 from engine.runners.http import HttpRunner, HttpRunnerSettings
 from engine.runners.http_wire import Wire
@@ -33,6 +35,7 @@ from engine.store.store import Store
 from engine.store.types import WorkerInfo
 from engine.submission import submit
 from engine.verbs import VerbSpec, read_declarations
+from engine.views.runs import stored_run
 from engine.worker.committer import Committer
 from engine.worker.database import DatabaseThread
 from engine.worker.execute import Homes, Workbench
@@ -49,8 +52,10 @@ __all__ = [
     "WorkerReport",
     "migrate_site",
     "open_store",
+    "replay_op",
     "run_worker",
     "scan_verbs",
+    "site_database",
     "submit_verb",
 ]
 
@@ -122,7 +127,7 @@ def submit_verb(
                 full_path=verb.full_path,
                 workflow_id=done.submitted.workflow.id,
                 engine_db=store.name,
-                site_db=_site_db(settings, site),
+                site_db=site_database(settings, site),
                 submitted=len(done.submitted.op_ids),
                 target_op=done.target_op,
                 verb_data_json=done.verb_data,
@@ -130,6 +135,27 @@ def submit_verb(
             )
 
         return asyncio.run(run())
+
+
+def replay_op(
+    settings: Settings, registry: Registry, op_id: str, workflow_id: str | None, source: str | None
+) -> Replay:
+    """Run a finished op's script again and keep nothing. Raises UsageError, SiteError, DatabaseUnavailable."""
+    with contextlib.closing(open_store(settings)) as store:
+        run = stored_run(store, op_id, workflow_id, settings.leases.duration)
+        site = registry.site(run.op.site)
+        job = replay_job(run, site, store.uuid, source)
+        if site.dialect == "sqlite" and not (settings.sites_dir / site.database_file).exists():
+            raise UsageError(
+                f"there is no site database {settings.sites_dir / site.database_file}: "
+                f"say where it is with --sites-dir, or create it: scraper site migrate {site.name}"
+            )
+
+        async def rehearse() -> Replay:
+            async with _pool(_told(settings, store), size=1, settings=settings) as pool:
+                return await replay(pool, run, job)
+
+        return asyncio.run(rehearse())
 
 
 def migrate_site(settings: Settings, site: Site) -> MigrationReport:
@@ -265,7 +291,9 @@ def _told(settings: Settings, store: Store | None) -> dict[str, Any]:
     }
 
 
-def _site_db(settings: Settings, site: Site) -> str:
+def site_database(settings: Settings, site: Site) -> str:
+    """Where a site's DB is, for people."""
     if site.dialect == "sqlite":
         return str(settings.sites_dir / site.database_file)
-    return (settings.site_database_url or "").replace("{site}", site.name.replace("-", "_"))
+    template = settings.site_database_url
+    return "" if template is None else shown(database_url(template.replace("{site}", site.name.replace("-", "_"))))

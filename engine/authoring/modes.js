@@ -8,10 +8,10 @@ function $more(job, found) {
   if (exported !== null && typeof exported === "object")
     for (const name of $keys(exported)) if (typeof exported[name] === "function") offered[name] ??= exported[name];
   if (job.mode === "offered") return $keys(offered);
-  return $apply(offered[job.function], undefined, [$bench()]);
+  return $apply(offered[job.function], undefined, [$testContext()]);
 }
 
-function $bench() {
+function $testContext() {
   const db = $siteDb();
   const records = "SELECT key, data FROM scraper_records WHERE collection = ? ORDER BY key";
   return {
@@ -23,13 +23,13 @@ function $bench() {
     fixture: (name) => $ask("test.fixture", $String(name)),
     log: $logger("info"),
     equal(actual, expected, message) {
-      const place = $difference(actual, expected, "");
+      const place = $firstDifference(actual, expected, "");
       if (place === null) return;
-      const text = `${place.path || "the value"} is ${$shown(place.actual)}, expected ${$shown(place.expected)}`;
-      $refuse(text, message);
+      const text = `${place.path || "the value"} is ${$spelled(place.actual)}, expected ${$spelled(place.expected)}`;
+      $disagree(text, message);
     },
     ok(value, message) {
-      if (!value) $refuse(`${$shown(value)} is not true`, message);
+      if (!value) $disagree(`${$spelled(value)} is not true`, message);
     },
     throws(call, message) {
       try {
@@ -37,18 +37,18 @@ function $bench() {
       } catch (error) {
         return error;
       }
-      $refuse("nothing was thrown", message);
+      $disagree("nothing was thrown", message);
     },
   };
 }
 
-function $refuse(text, message) {
+function $disagree(text, message) {
   const error = new $Error(message === undefined ? text : `${message}: ${text}`);
   error.name = "AssertionError";
   throw error;
 }
 
-function $shown(value) {
+function $spelled(value) {
   if (value === undefined) return "missing";
   if (typeof value === "function") return "a function";
   if (typeof value === "bigint") return `${value}n`;
@@ -58,7 +58,7 @@ function $shown(value) {
 }
 
 // The first place where two values differ, or null.
-function $difference(actual, expected, path) {
+function $firstDifference(actual, expected, path) {
   const differs = { path, actual, expected };
   if (Object.is(actual, expected)) return null;
   if (actual === null || expected === null || typeof actual !== "object" || typeof expected !== "object") return differs;
@@ -68,7 +68,7 @@ function $difference(actual, expected, path) {
   if ($isArray(actual) !== $isArray(expected)) return differs;
   for (const name of new $Set([...$keys(expected), ...$keys(actual)])) {
     const inner = $isArray(actual) ? `${path}[${name}]` : path ? `${path}.${name}` : name;
-    const found = $difference(actual[name], expected[name], inner);
+    const found = $firstDifference(actual[name], expected[name], inner);
     if (found !== null) return found;
   }
   return null;

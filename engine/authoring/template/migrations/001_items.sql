@@ -1,0 +1,6 @@
+CREATE TABLE items (
+  id TEXT PRIMARY KEY,
+  title TEXT NOT NULL,
+  price REAL,
+  url TEXT
+);
