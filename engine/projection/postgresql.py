@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from engine.dialect import qmark_to_format
 from engine.errors import ConfigError
 from engine.js.ports import DatabaseBusy, Rows, SqlRefused, SqlValue
-from engine.projection.sqlite import GUARDED, _has_content, _is_control
+from engine.projection.sqlite import GUARDED, has_content, is_control
 
 try:
     import psycopg
@@ -21,6 +22,14 @@ except ModuleNotFoundError as missing:  # pragma: no cover - the extra is not in
 
 LOCK_MILLISECONDS = 10_000
 _IDLE_MILLISECONDS = 120_000
+
+_CHANGES = re.compile(r"\b(insert|update|delete|merge|truncate|drop|alter)\b", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""\b[eE]'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*"   # strings and names
+      | (?<![\w$])\$(?P<tag>[^\W\d]\w*)?\$.*?\$(?(tag)(?P=tag))\$   # bodies of functions
+      | --[^\n]* | /\*.*?\*/ | .""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class PostgresqlDatabase:
@@ -114,8 +123,10 @@ class PostgresqlDatabase:
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
         """A script's query. Raises SqlRefused, DatabaseBusy."""
+        if is_control(sql, nested=True) or (_CHANGES.search(sql) and any(name in sql for name in GUARDED)):
+            raise SqlRefused("scripts may not control transactions or write the engine's own tables")
         with self._statement():
-            cursor = self._connection.execute(qmark_to_format(sql).encode(), list(params) or None)
+            cursor = self._one(sql, params)
             columns = tuple(column.name for column in cursor.description or ())
             rows = cursor.fetchall() if cursor.description else []
             return Rows(columns, [tuple(_plain(value) for value in row) for row in rows])
@@ -124,13 +135,21 @@ class PostgresqlDatabase:
         """A script's statements; the rows the last of them changed. Raises SqlRefused, DatabaseBusy."""
         if any(name in sql for name in GUARDED):
             raise SqlRefused("scripts may not write the engine's own tables")
-        if _is_control(sql) or not _has_content(sql):
-            return 0
+        statements = split(sql)
+        changed = 0
         with self._statement():
-            cursor = self._connection.execute(qmark_to_format(sql).encode(), list(params) or None)
-            while cursor.nextset():
-                continue
-            return max(cursor.rowcount, 0) if cursor.description is None else 0
+            for statement in statements:
+                if not is_control(statement, nested=True):
+                    cursor = self._one(statement, params if len(statements) == 1 else [])
+                    changed = max(cursor.rowcount, 0) if cursor.description is None else 0
+        return changed
+
+    def _one(self, sql: str, params: Sequence[SqlValue]) -> psycopg.Cursor[Any]:
+        """Run a single statement. Whatever the text hides, a pipeline takes no second one: a COMMIT cannot slip in."""
+        if params:
+            return self._connection.execute(qmark_to_format(sql).encode(), list(params))
+        with self._connection.pipeline():
+            return self._connection.execute(sql.encode())
 
     def last_insert_id(self) -> int | None:
         """The last value of a sequence in this session."""
@@ -201,3 +220,15 @@ def _plain(value: Any) -> SqlValue:
     if isinstance(value, memoryview):
         return bytes(value)
     return value if isinstance(value, int | float | str | bytes) or value is None else str(value)
+
+
+def split(sql: str) -> list[str]:
+    """Statements one by one; blank ones left out."""
+    statements, current, depth = [], "", 0
+    for token in _TOKEN.finditer(sql):
+        current += token[0]
+        depth += (token[0] == "(") - (token[0] == ")")
+        if token[0] == ";" and depth <= 0:
+            statements.append(current)
+            current, depth = "", 0
+    return [statement for statement in (*statements, current) if has_content(statement)]

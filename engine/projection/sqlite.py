@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ GUARDED = frozenset({"scraper_inbox", "scraper_inbox_meta", "schema_migrations"}
 
 _DENIED = frozenset({22, 24, 25, 32})  # TRANSACTION, ATTACH, DETACH, SAVEPOINT
 _WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE})
-_CONTROL = ("begin", "commit", "end", "rollback", "savepoint", "release")
+_CONTROL = ("begin", "start", "commit", "end", "abort", "rollback", "savepoint", "release", "prepare transaction")
 
 
 class SqliteDatabase:
@@ -35,8 +36,13 @@ class SqliteDatabase:
         self.connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
         )
-        with self.lock.held(BUSY_SECONDS):
-            self.connection.execute("PRAGMA journal_mode = WAL")
+        try:
+            with self.lock.held(BUSY_SECONDS):
+                self.connection.execute("PRAGMA journal_mode = WAL")
+        except LockTimeout as error:
+            self.connection.close()
+            self.lock.close()
+            raise DatabaseBusy(str(error)) from error
         self.connection.execute("PRAGMA synchronous = FULL")
 
     @property
@@ -130,7 +136,7 @@ class SqliteDatabase:
         changed = 0
         statements = split(sql)
         for statement in statements:
-            if _is_control(statement):
+            if is_control(statement):
                 continue
             with self.guarded(), self._translated():
                 cursor = self.connection.execute(statement, list(params) if len(statements) == 1 else [])
@@ -177,7 +183,7 @@ class SqliteDatabase:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             if name.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
                 raise DatabaseBusy(f"{self.path}: {error}") from error
@@ -196,9 +202,10 @@ def _explained(message: str) -> str:
     return message
 
 
-def _is_control(statement: str) -> bool:
-    words = statement.strip().lower().rstrip(";").split()
-    return bool(words) and words[0] in _CONTROL
+def is_control(statement: str, *, nested: bool = False) -> bool:
+    """Whether a statement begins, ends or divides a transaction. ``nested``: comments may hold comments."""
+    words = " ".join(_content(statement, nested).lower().rstrip("; \n").split()[:2])
+    return any(words == control or words.startswith(f"{control} ") for control in _CONTROL)
 
 
 def split(sql: str) -> list[str]:
@@ -213,7 +220,7 @@ def split(sql: str) -> list[str]:
             statements.append(current)
             current = ""
     statements.append(current)
-    return [statement for statement in statements if _has_content(statement)]
+    return [statement for statement in statements if has_content(statement)]
 
 
 def _pieces(sql: str) -> Iterator[str]:
@@ -227,13 +234,31 @@ def _pieces(sql: str) -> Iterator[str]:
         at = end + 1
 
 
-def _has_content(statement: str) -> bool:
+def has_content(statement: str) -> bool:
+    """Whether there is anything but blanks and comments."""
+    return bool(_content(statement, nested=False))
+
+
+def _content(statement: str, nested: bool) -> str:
+    """A statement from its first word on."""
     rest = statement
     while rest := rest.strip().lstrip(";").strip():
         if rest.startswith("--"):
             rest = rest.partition("\n")[2]
         elif rest.startswith("/*"):
-            rest = rest.partition("*/")[2]
+            rest = _after_comment(rest, nested)
         else:
-            return True
-    return False
+            break
+    return rest
+
+
+def _after_comment(text: str, nested: bool) -> str:
+    depth = 0
+    for edge in re.finditer(r"/\*|\*/", text):
+        if edge[0] == "*/":
+            depth -= 1
+        elif nested or depth == 0:
+            depth += 1
+        if depth == 0:
+            return text[edge.end() :]
+    return ""

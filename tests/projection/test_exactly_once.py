@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from engine.js.ports import AlreadyApplied, DatabaseBusy, SessionSpec, SqlRefused, StaleClaim
 from engine.model import Record
 from engine.projection.session import Database, Inbox, Session
+from engine.projection.sqlite import SqliteDatabase
 from tests.fakes import FakeClock
 from tests.projection.conftest import Connect
 
@@ -157,12 +160,65 @@ def test_a_caught_sql_error_leaves_the_transaction_usable(connect: Connect, cloc
     assert count(connect) == 2
 
 
-def test_transaction_control_of_a_script_is_ignored(connect: Connect, clock: FakeClock) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "BEGIN",
+        "COMMIT",
+        "commit;",
+        "ROLLBACK",
+        "END TRANSACTION",
+        "SAVEPOINT a",
+        "RELEASE SAVEPOINT script",
+        "ROLLBACK TO SAVEPOINT script",
+        "-- done\nCOMMIT",
+        "/* done */ COMMIT",
+        f"{BUMP}; COMMIT",
+        f"COMMIT; BEGIN; {BUMP}",
+        f"{BUMP}; ROLLBACK; {BUMP}",
+    ],
+)
+def test_transaction_control_of_a_script_is_ignored(connect: Connect, clock: FakeClock, sql: str) -> None:
     one = session(connect(), clock)
-    for statement in ("BEGIN", BUMP, "COMMIT;", "ROLLBACK", "SAVEPOINT a", "END"):
-        one.execute(statement, [])
+    one.execute(BUMP, [])
+    one.execute(sql, [])
+    one.execute(BUMP, [])
     one.rollback()
     assert count(connect) == 0
+
+
+@pytest.mark.parametrize(
+    "sql", ["COMMIT", "/* done */ COMMIT", f"{BUMP}; COMMIT", "SELECT 1; ROLLBACK", "DELETE FROM scraper_inbox"]
+)
+def test_a_query_ends_no_transaction_and_touches_no_inbox(connect: Connect, clock: FakeClock, sql: str) -> None:
+    one = session(connect(), clock)
+    one.execute(BUMP, [])
+    with pytest.raises(SqlRefused):
+        one.query(sql, [])
+    one.commit(b"x")
+    assert count(connect) == 1
+
+
+def test_no_comment_hides_the_end_of_a_transaction(connect: Connect, clock: FakeClock) -> None:
+    """PostgreSQL's comments nest, SQLite's do not."""
+    for text in ("/* /* */ */ COMMIT", "-- /*\nCOMMIT --*/", "/* -- */ COMMIT"):
+        one = session(connect(), clock)
+        one.execute(BUMP, [])
+        with suppress(SqlRefused):
+            one.execute(text, [])
+        one.rollback()
+        assert count(connect) == 0
+
+
+def test_statements_are_told_apart_as_the_database_does(connect: Connect, clock: FakeClock) -> None:
+    database = connect()
+    one = session(database, clock)
+    one.execute("CREATE TABLE t (s TEXT); INSERT INTO t VALUES ('a;b'); -- c;\nINSERT INTO t VALUES ('?') /* ; */;", [])
+    assert one.execute("UPDATE t SET s = 'x'; UPDATE t SET s = 'y' WHERE s = 'nowhere'", []) == 0
+    assert one.query("SELECT count(*), 7 % 4 FROM t WHERE s = 'x' AND s LIKE '%'", []).rows == [(2, 3)]
+    if not database.is_sqlite:
+        one.execute("CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $f$ BEGIN RETURN 1; END; $f$; SELECT f()", [])
+    one.rollback()
 
 
 def test_a_reader_sees_its_own_writes_and_one_snapshot_before_them(connect: Connect, clock: FakeClock) -> None:
@@ -203,3 +259,13 @@ def test_durability_is_the_default(connect: Connect) -> None:
         assert database.run("PRAGMA journal_mode") == [("wal",)]
     else:
         assert database.run("SHOW synchronous_commit") == [("on",)]
+
+
+def test_a_site_db_under_somebody_elses_lock_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = SqliteDatabase(tmp_path / "shop.db")
+    monkeypatch.setattr("engine.projection.sqlite.BUSY_SECONDS", 0.01)
+    holder.begin_write()
+    with pytest.raises(DatabaseBusy, match="held by another process"):
+        SqliteDatabase(tmp_path / "shop.db")
+    holder.rollback()
+    holder.close()
