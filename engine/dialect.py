@@ -152,7 +152,9 @@ def _sqlite_engine(url: URL) -> Engine:
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
-        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only while the file is empty
+        if cursor.execute("PRAGMA page_count").fetchone() == (0,):
+            # it counts only while the file is empty, and would write to it ever after
+            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = OFF")
