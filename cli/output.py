@@ -64,7 +64,7 @@ def jsonable(value: Any) -> Any:
 
 def _member(value: Any, name: str) -> Any:
     member = getattr(value, name)
-    return instant(member) if name.endswith("_at") else jsonable(member)
+    return instant(member) if name.endswith("_at") and isinstance(member, int) else jsonable(member)
 
 
 def _camel(name: str) -> str:
