@@ -30,8 +30,10 @@ __verb__("seed", {short: "Seed items"});
 function seed(ctx) {
   const list = ctx.emit({id: "list", kind: "js", queue: "items", metadata: {script: "list.js"}});
   for (const name of ["a", "b", "broken"])
-    ctx.emit({id: name, kind: "js", queue: "items", dependsOn: [{opID: list}], metadata: {script: "item.js"}, input: {name}});
-  ctx.emit({id: "report", kind: "js", queue: "", dependsOn: [{opID: "a"}, {opID: "broken"}], metadata: {script: "list.js"}});
+    ctx.emit({id: name, kind: "js", queue: "items", dependsOn: [{opID: list}],
+      metadata: {script: "item.js"}, input: {name}});
+  ctx.emit({id: "report", kind: "js", queue: "", dependsOn: [{opID: "a"}, {opID: "broken"}],
+    metadata: {script: "list.js"}});
 }
 """,
     "scripts/list.js": "module.exports = (ctx) => { ctx.log('listing', 3); return {items: 3}; };\n",
