@@ -14,36 +14,51 @@ from engine.js.isolate import prelude
 from engine.js.modules import ModuleRoots
 
 #: Seconds one line may run.
-LINE_SECONDS = 30.0
+LINE_SECONDS = 10.0
 _HEAP_BYTES = 256 << 20
 
-_MORE = """
+_MORE = r"""
 function $more(job, found) {
   const parser = $html();
-  $hide(globalThis, "html", job.html);
-  $hide(globalThis, "url", job.url);
-  $hide(globalThis, "page", parser.parse(job.html));
-  $hide(globalThis, "$", (selector) => page.first(selector));
-  $hide(globalThis, "$$", (selector) => page.css(selector));
+  const { html, url } = job;
+  const page = parser.parse(html);
+  const named = { html, url, page, $: (selector) => page.first(selector), $$: (selector) => page.css(selector) };
+  for (const name of $keys(named)) $hide(globalThis, name, named[name]);
   $hide(globalThis, "require", $requireFrom("page"));
+
   const isNode = (value) => value !== null && typeof value === "object" && typeof value.css === "function";
   const plain = (name, value) => (isNode(value) ? value.html() : typeof value === "bigint" ? $String(value) : value);
   const cut = (text) => (text.length > 200 ? text.slice(0, 200) + "…" : text);
-  const line = (value) => (isNode(value) ? cut(value.html().replace(/\\s+/g, " ")) : cut($shownPlain(value)));
-  const $shownPlain = (value) => {
-    if (typeof value === "string") return $JSON.stringify(value);
-    if (value === undefined || typeof value === "function" || typeof value === "symbol") return $String(value);
-    return $JSON.stringify(value, plain);
-  };
-  globalThis.$display = (value, asJson) => {
-    if (asJson) return $JSON.stringify(value === undefined ? null : value, plain);
-    if (value === undefined) return "";
-    if (typeof value === "string") return value;
+  const isPlain = (value) => $isArray(value) || [Object.prototype, null].includes(Object.getPrototypeOf(value));
+  const whole = (value, indent) => {
     if (isNode(value)) return value.html();
-    if (value instanceof $Error) return $String(value);
-    if ($isArray(value)) return value.length === 0 ? "[]" : value.map((item, at) => at + ": " + line(item)).join("\\n");
-    if (typeof value === "object" && value !== null) return $JSON.stringify(value, plain, 2);
-    return $String(value);
+    if (value instanceof $Error || value instanceof RegExp || typeof value === "function") return $String(value);
+    if (value instanceof Map || value instanceof $Set) return value.constructor.name + " " + whole([...value], indent);
+    if (typeof value !== "object" || value === null) return $String(value);
+    if (value instanceof Promise) return "a promise: what it will be is not waited for";
+    return isPlain(value) || typeof value.toJSON === "function"
+      ? $JSON.stringify(value, plain, indent)
+      : value.constructor.name + " " + $JSON.stringify(value, plain, indent);
+  };
+  const line = (value) => cut(typeof value === "string" ? $JSON.stringify(value) : whole(value).replace(/\s+/g, " "));
+  const display = (value, asJson) => {
+    if (asJson) return $JSON.stringify(value === undefined ? null : value, plain) ?? "null";
+    if (value === undefined) return "";
+    if ($isArray(value) && value.length > 0) return value.map((item, at) => at + ": " + line(item)).join("\n");
+    return whole(value, 2);
+  };
+  const global = eval;
+  globalThis.$prompt = {
+    display,
+    isExpression(source) {
+      if (/^\s*(async\s+)?(function|class)\b/.test(source)) return false;
+      try {
+        return !!new Function("return (" + source + "\n)");
+      } catch {
+        return false;
+      }
+    },
+    evaluate: (source, asJson) => display(global("(" + source + "\n)"), asJson),
   };
 }
 """
@@ -69,7 +84,9 @@ class Prompt:
         boot: Any = self._racer.eval(prelude(_MORE))
         drive: Any = boot(self._call.function)
         drive("start", timeout_sec=LINE_SECONDS)
-        self._display: Any = self._racer.eval("const $taken = globalThis.$display; delete globalThis.$display; $taken")
+        prompt: Any = self._racer.eval("(function (it) { delete globalThis.$prompt; return it; })(globalThis.$prompt)")
+        self._display, self._evaluate = prompt["display"], prompt["evaluate"]
+        self._is_expression = prompt["isExpression"]
 
     def _answer(self, name: str, payload: str) -> str:
         return self._job if name == "job" else self._host.call(name, payload)
@@ -78,7 +95,7 @@ class Prompt:
         """``{text, logs}`` of a line, or ``{error, logs}``; declarations stay for the lines that follow."""
         answer: dict[str, Any]
         try:
-            answer = {"text": self._display(self._value(source), as_json, timeout_sec=LINE_SECONDS)}
+            answer = {"text": self._shown(source, as_json)}
         except JSTimeoutException:
             answer = {"error": f"stopped after {LINE_SECONDS:g} s"}
         except JSOOMException:
@@ -86,21 +103,18 @@ class Prompt:
         except JSParseException as error:
             answer = {"error": _parse_error(str(error))}
         except JSEvalException as error:
-            answer = {"error": str(error).partition("\n    at ")[0].strip()}
+            answer = {"error": _eval_error(str(error))}
         finally:
             self._call.release()
         answer["logs"] = [line.message for line in self._host.effects.logs]
         self._host.effects.logs.clear()
         return answer
 
-    def _value(self, source: str) -> Any:
-        """A line that begins like an object is one, as at every prompt; else it is a script."""
-        if source.lstrip().startswith("{"):
-            try:
-                return self._racer.eval(f"({source}\n)", timeout_sec=LINE_SECONDS)
-            except JSParseException:
-                pass
-        return self._racer.eval(source, timeout_sec=LINE_SECONDS)
+    def _shown(self, source: str, as_json: bool) -> Any:
+        """An expression's value never leaves V8; statements are a script, so that what they declare stays."""
+        if self._is_expression(source):
+            return self._evaluate(source, as_json, timeout_sec=LINE_SECONDS)
+        return self._display(self._racer.eval(source, timeout_sec=LINE_SECONDS), as_json, timeout_sec=LINE_SECONDS)
 
     def close(self) -> None:
         """End the isolate."""
@@ -111,3 +125,9 @@ def _parse_error(text: str) -> str:
     """Without the position, which every line repeats: the caret says where."""
     first, *rest = text.strip().splitlines()
     return "\n".join([first.partition(": ")[2], *rest[:2]])
+
+
+def _eval_error(text: str) -> str:
+    """The error itself, which comes after its line and before its stack."""
+    _, _, rest = text.partition("\n\n")
+    return (rest or text).partition("\n    at ")[0].strip()
