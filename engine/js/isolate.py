@@ -56,8 +56,8 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") 
         return _Execution(racer, host, job, limits, more).run()
     except JSTimeoutException:
         host.kill()
-        if host.waited > 0:
-            # the time went into waiting for the site DB's lock, which is not the script's
+        if host.waited > limits.seconds / 2:
+            # most of the time went into waiting for the site DB's lock, which is not the script's
             host.busy = True
         raise OpError("js_timeout", f"the script ran longer than {limits.seconds:g} s and was stopped") from None
     except JSOOMException:
