@@ -1,33 +1,26 @@
-"""``scraper op``: look at single ops and retry them."""
+"""``scraper op``: look at single ops, retry and replay them."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from cli.invocation import invocation_of
-from cli.options import EngineDb, Output
+from cli.opening import changing, views_of
+from cli.options import EngineDb, OpId, OpWorkflow, Output
 from cli.output import Format, fields, instant, print_json, say, table
+from cli.replay import replay
 
 if TYPE_CHECKING:
     from engine.views.types import ErrorView, OpView
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="OP", help="Id of the op.")]
-Workflow = Annotated[
-    str | None,
-    typer.Option(
-        "--workflow", metavar="ID", help="The op's workflow, where several have an op of that id.", show_default=False
-    ),
-]
-
 
 @app.callback()
 def op() -> None:
-    """Look at single ops and retry them.
+    """Look at single ops, retry and replay them.
 
     Example: scraper op show books-crawl-1:submit:001
     """
@@ -36,8 +29,8 @@ def op() -> None:
 @app.command()
 def show(
     ctx: typer.Context,
-    op_id: Id,
-    workflow: Workflow = None,
+    op_id: OpId,
+    workflow: OpWorkflow = None,
     engine_db: EngineDb = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -45,15 +38,8 @@ def show(
 
     Example: scraper op show seed --workflow books-crawl-1
     """
-    from engine.views.reader import Views
-
-    invocation = invocation_of(ctx)
-    invocation.flag("engineDB", "--engine-db", engine_db)
-    views = Views(invocation.settings.engine_db)
-    try:
+    with views_of(ctx, engine_db) as views:
         view = views.op(op_id, workflow)
-    finally:
-        views.close()
     if output is Format.JSON:
         print_json(view)
     else:
@@ -128,8 +114,8 @@ def _section(title: str, headers: tuple[str, ...], rows: list[tuple[object, ...]
 @app.command()
 def retry(
     ctx: typer.Context,
-    op_id: Id,
-    workflow: Workflow = None,
+    op_id: OpId,
+    workflow: OpWorkflow = None,
     engine_db: EngineDb = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -137,22 +123,12 @@ def retry(
 
     Example: scraper op retry books-crawl-1:submit:001
     """
-    from engine.app import open_store
-    from engine.views.reader import Views
-
-    invocation = invocation_of(ctx)
-    invocation.flag("engineDB", "--engine-db", engine_db)
-    views = Views(invocation.settings.engine_db)
-    try:
-        views.require()
-    finally:
-        views.close()
-    store = open_store(invocation.settings)
-    try:
+    with changing(ctx, engine_db) as store:
         revived = store.retry(op_id, workflow)
-    finally:
-        store.close()
     if output is Format.JSON:
         print_json({"opID": op_id, "readyAgain": revived})
         return
     fields((("Op", op_id), ("Ops run again", revived)))
+
+
+app.command()(replay)

@@ -17,6 +17,13 @@ EngineDb: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+OpId: TypeAlias = Annotated[str, typer.Argument(metavar="OP", help="Id of the op.")]
+OpWorkflow: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workflow", metavar="ID", help="The op's workflow, where several have an op of that id.", show_default=False
+    ),
+]
 SitesDir: TypeAlias = Annotated[
     str | None,
     typer.Option(

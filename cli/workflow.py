@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.fork import fork
 from cli.opening import (
     Limit,
     Offset,
@@ -193,3 +194,4 @@ def delete(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, outp
 
 app.command()(watch)
 app.command()(graph)
+app.command()(fork)

@@ -61,6 +61,7 @@ class Child:
         self._writers: set[tuple[str, str]] = set()
         self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
             "script": self._script,
+            "rehearse": self._rehearse,
             "resolve": self._resolve,
             "verb": self._verb,
             "scan": self._scan,
@@ -104,6 +105,14 @@ class Child:
             self._writers.add(key)
             self._execute(job, site, spec, writer=True)
 
+    def _rehearse(self, job: dict[str, Any]) -> None:
+        """Run a script as its op did and tell what came of it; the site DB is not migrated and keeps nothing."""
+        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        try:
+            self._execute(job, site, spec, writer=False)
+        except DatabaseBusy:
+            self._execute(job, site, spec, writer=True)
+
     def _replay(self, site: Site, spec: SessionSpec) -> bool:
         stored = self._databases.outcome(site, spec)
         if stored is None:
@@ -114,8 +123,9 @@ class Child:
     def _execute(self, job: dict[str, Any], site: Site, spec: SessionSpec, *, writer: bool) -> None:
         session = self._databases.session(site, spec, writer=writer)
         roots = [] if site.scripts_root is None else [(_shown(site, site.scripts_root), site.scripts_root)]
+        modules = ModuleRoots(roots, instead=job["source"])
         identity = Identity(spec.workflow_id, site.name, spec.op_id, self._clock.now())
-        host = Host(ModuleRoots(roots), self._clock, identity=identity, session=session, reads=self._reads)
+        host = Host(modules, self._clock, identity=identity, session=session, reads=self._reads)
         try:
             returned = execute(host, {"mode": "script", "entry": job["entry"], "ctx": job["ctx"]}, _limits(job))
             data, error = outcome_data(returned)
@@ -130,6 +140,10 @@ class Child:
         if host.busy:
             session.rollback()
             raise DatabaseBusy("the script caught the error of a busy database")
+        if job["do"] == "rehearse":
+            session.rollback()
+            self._send_result("done", _result(host.effects, data))
+            return
         self._finish(site, spec, session, _result(host.effects, data))
         if session.wrote:
             self._writers.add((site.name, job["entry"]))

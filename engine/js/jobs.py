@@ -28,6 +28,8 @@ class ScriptJob:
     fence: tuple[int, ...] = ()
     timeout: Micros = 60 * SECOND
     heap_mb: int = 256
+    #: A text to run in place of the entry's.
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

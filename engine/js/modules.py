@@ -30,12 +30,22 @@ class ModuleRoots:
     into the verbs folder, both as ``/``.
     """
 
-    def __init__(self, roots: Sequence[tuple[str, Path]]) -> None:
+    def __init__(self, roots: Sequence[tuple[str, Path]], *, instead: str | None = None) -> None:
         self._roots = [(prefix, folder.resolve()) for prefix, folder in roots]
+        self._instead = instead
 
     def entry(self, path: str) -> Module:
-        """The module an execution starts with. Raises HostError."""
+        """The module an execution starts with; another text may take its place. Raises HostError."""
+        if self._instead is not None:
+            return Module(self._name(PurePosixPath(path)), self._instead)
         return self._find(PurePosixPath(path), f'no script "{path}"')
+
+    def _name(self, path: PurePosixPath) -> str:
+        try:
+            return self._find(path, "").name
+        except HostError:  # the script is gone: its name still tells where its modules are
+            prefix = self._roots[0][0] if self._roots else ""
+            return f"{prefix}/{path}" if prefix else str(path)
 
     def require(self, name: str, importer: str) -> Module:
         """The module ``importer`` (a name given out before) asks for. Raises HostError."""

@@ -90,19 +90,8 @@ class JsPool:
         self, job: ScriptJob, prepare: Callable[[Result], Awaitable[None]], started: Callable[[], None]
     ) -> Result:
         """Execute an op's script. Raises ScriptFailed, OpError, ChildBusy; a cancellation kills the child."""
-        message = {
-            "do": "script",
-            "site": site_to_dict(job.site),
-            "spec": asdict(job.spec),
-            "entry": job.entry,
-            "ctx": dict(job.ctx),
-            "earlier_claims": job.earlier_claims,
-            "fence": list(job.fence),
-            "timeout": job.timeout,
-            "heap_mb": job.heap_mb,
-        }
         async with self._child(job.timeout / SECOND) as child:
-            await child.channel.send(message)
+            await child.channel.send(_script_message("script", job))
             while True:
                 frame = await child.channel.receive()
                 match frame.header["say"]:
@@ -123,6 +112,12 @@ class JsPool:
         await child.channel.send({"do": "commit"})
         frame = await child.channel.receive()
         return result if frame.header["say"] == "committed" else _ended(frame)
+
+    async def rehearse(self, job: ScriptJob) -> Result:
+        """Execute a script and keep nothing of it. Raises ScriptFailed, OpError, ChildBusy."""
+        async with self._child(job.timeout / SECOND) as child:
+            await child.channel.send(_script_message("rehearse", job))
+            return _ended(await child.channel.receive())
 
     async def resolve(self, job: ScriptJob) -> Result | None:
         """The outcome in the inbox, or None after its key was closed."""
@@ -260,6 +255,21 @@ class JsPool:
             await asyncio.sleep(_WATCH_SECONDS)
         child.verdict = OpError("js_timeout", f"the script's process did not answer within {seconds:g} s")
         child.kill()
+
+
+def _script_message(do: str, job: ScriptJob) -> dict[str, Any]:
+    return {
+        "do": do,
+        "site": site_to_dict(job.site),
+        "spec": asdict(job.spec),
+        "entry": job.entry,
+        "source": job.source,
+        "ctx": dict(job.ctx),
+        "earlier_claims": job.earlier_claims,
+        "fence": list(job.fence),
+        "timeout": job.timeout,
+        "heap_mb": job.heap_mb,
+    }
 
 
 def _result(frame: Frame) -> Result:

@@ -145,7 +145,8 @@ def _shared_room(visited: _Lane, lanes: Sequence[_Lane]) -> int | None:
     return min(bounded) if bounded else None
 
 
-_OP = (
+#: An op with what a claim hands out of its queue and workflow.
+OP = (
     select(op, queue.c.key.label("queue_key"))
     .add_columns(
         workflow.c.id.label("workflow_id"),
@@ -162,7 +163,7 @@ _OP = (
 
 def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now: Micros) -> list[Any]:
     query = (
-        _OP.where(op.c.lane_pk == lane_pk, op.c.status == OpStatus.READY.value, op.c.ready_at <= now)
+        OP.where(op.c.lane_pk == lane_pk, op.c.status == OpStatus.READY.value, op.c.ready_at <= now)
         .order_by(op.c.ready_at, op.c.pk)
         .limit(count)
         .with_for_update(of=op, skip_locked=True)
@@ -177,7 +178,7 @@ def _fence_duties(connection: Connection, count: int, now: Micros) -> list[Any]:
     if count <= 0:
         return []
     query = (
-        _OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
+        OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
         .where(op.c.expires_at.is_(None) | (op.c.expires_at < now))
         .order_by(op.c.pk)
         .limit(count)

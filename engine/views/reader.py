@@ -14,7 +14,7 @@ from engine.dialect import Database, database_url, shown
 from engine.durations import format_duration
 from engine.errors import DatabaseRefused, UsageError
 from engine.faults import did_you_mean
-from engine.model import OpStatus
+from engine.model import OpStatus, RetryPolicy
 from engine.store import migrate
 from engine.store.operate import find_op
 from engine.store.rows import retry_policy
@@ -206,7 +206,7 @@ def _op(connection: Connection, pk: int) -> OpView:
         dedup_key=row.dedup_key,
         input=json.loads(row.input_json),
         metadata=json.loads(row.metadata_json),
-        retry=_retry(row.retry_json),
+        retry=retry_view(retry_policy(row.retry_json)),
         created_at=row.created_at,
         updated_at=row.updated_at,
         ready_at=row.ready_at if row.status == OpStatus.READY else None,
@@ -221,8 +221,8 @@ def _op(connection: Connection, pk: int) -> OpView:
     )
 
 
-def _retry(stored: str) -> dict[str, Any]:
-    policy = retry_policy(stored)
+def retry_view(policy: RetryPolicy) -> dict[str, Any]:
+    """A retry policy as scripts write it."""
     return {
         "maxAttempts": policy.max_attempts,
         "backoffKind": policy.backoff.value,
