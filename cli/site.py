@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 
 from cli import site_new, site_test
 from cli.invocation import invocation_of
-from cli.options import Output, SitesDir
-from cli.output import Format, fields, note, print_json, say, table
+from cli.options import EngineDb, Output, SitesDir
+from cli.output import Format, fields, note, print_json, say, table, warn
 from cli.tree import unknown_command
 
 if TYPE_CHECKING:
@@ -177,5 +177,49 @@ def migrate(
             ("DB", report.db),
             ("Applied migrations", len(report.applied)),
             ("Current schema version", report.version),
+        )
+    )
+
+
+@app.command()
+def rehome(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="SITE", help="The site whose SQLite database moves.")],
+    engine_db: EngineDb = None,
+    sites_dir: SitesDir = None,
+    machine_id: Annotated[
+        str, typer.Option("--machine-id", metavar="ID", help="Another name for this machine, as its workers use it.")
+    ] = "",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even while ops run on the old home: it is gone for good.", show_default=False),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make this machine the home of a site's SQLite database: from now on its scripts run here.
+
+    Stop the workers of the old home and bring the database file along first.
+
+    Example: scraper site rehome hackernews
+    """
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    invocation.flag("sitesDir", "--sites-dir", sites_dir)
+    chosen = invocation.registry.site(name)
+    from engine.app import rehome_site
+
+    report = rehome_site(invocation.settings, chosen, machine_id.strip(), force=force)
+    if report.previous not in (None, report.home) and not report.site_db_exists:
+        warn(f"there is no {report.site_db} yet: bring it from {report.previous}, or scripts begin with an empty one")
+    if output is Format.JSON:
+        print_json(report)
+        return
+    fields(
+        (
+            ("Site", report.site),
+            ("Home", report.home),
+            ("Previous home", report.previous or "none"),
+            ("Moved ops", report.moved_ops),
+            ("Site DB", report.site_db),
         )
     )

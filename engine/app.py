@@ -47,11 +47,13 @@ from engine.worker.worker import Worker
 
 __all__ = [
     "MigrationReport",
+    "RehomeReport",
     "SubmitReport",
     "WorkerOptions",
     "WorkerReport",
     "migrate_site",
     "open_store",
+    "rehome_site",
     "replay_op",
     "run_worker",
     "scan_verbs",
@@ -77,6 +79,19 @@ class SubmitReport:
     target_op: str | None
     verb_data_json: str
     warning: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RehomeReport:
+    """What moving a site DB's home did; ``previous`` is None where it had none."""
+
+    site: str
+    home: str
+    previous: str | None
+    moved_ops: int
+    site_db: str
+    #: Whether the database is already here.
+    site_db_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,17 @@ def migrate_site(settings: Settings, site: Site) -> MigrationReport:
         return asyncio.run(migrate())
     except (OpError, ScriptFailed, ChildBusy) as error:
         raise SiteError(error.message if isinstance(error, OpError) else str(error)) from error
+
+
+def rehome_site(settings: Settings, site: Site, machine: str, *, force: bool) -> RehomeReport:
+    """Make ``machine`` ("" = this one) the home of a site's SQLite DB. Raises UsageError."""
+    if site.dialect != "sqlite":
+        raise UsageError(f'site "{site.name}" has no home: its database is in PostgreSQL')
+    home = machine or machine_id(settings.sites_dir)
+    with contextlib.closing(open_store(settings)) as store:
+        rehomed = store.rehome(site.name, home, force=force)
+    database = site_database(settings, site)
+    return RehomeReport(site.name, home, rehomed.previous, rehomed.moved, database, Path(database).exists())
 
 
 def run_worker(

@@ -13,7 +13,7 @@ from engine.clock import Clock, Micros
 from engine.dialect import Database, database_url, insert_or_ignore, shown
 from engine.errors import LeaseLost, OpError
 from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
-from engine.store import changes, claim, fork, leases, migrate, operate, retention, submit
+from engine.store import changes, claim, fork, homes, leases, migrate, operate, retention, submit
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.schema import cookie_jar, op, site, workflow
@@ -103,6 +103,13 @@ class Store:
         with self.database.write() as connection:
             connection.execute(insert_or_ignore(connection, site), {"name": site_name, "home": machine})
             return str(connection.execute(query).scalar_one())
+
+    def rehome(self, site_name: str, machine: str, *, force: bool) -> homes.Rehomed:
+        """Make ``machine`` the home of the site's DB. Raises UsageError while ops of the site run elsewhere."""
+        with self.database.write() as connection:
+            rehomed = homes.rehome(connection, site_name, machine, force=force)
+            self._announce(connection, 1)
+            return rehomed
 
     def submit(self, new: NewWorkflow) -> Submitted:
         """Store a workflow with its ops. Raises SubmissionRefused."""

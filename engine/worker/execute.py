@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,21 +22,27 @@ from engine.worker.database import DatabaseThread
 
 log = logging.getLogger("scraper.worker")
 
+#: Seconds for which a site's home is taken for granted: only an operator moves it.
+_LOOK_AGAIN = 2.0
+
 
 class Homes:
-    """The home machines of site DBs, looked up once each; a site without one gets this machine."""
+    """The home machines of site DBs, looked up now and then; a site without one gets this machine."""
 
     def __init__(self, store: Store, database: DatabaseThread, machine_id: str) -> None:
         self._store = store
         self._database = database
         self._machine_id = machine_id
-        self._known: dict[str, str] = {}
+        #: Home and the instant of the last look.
+        self._known: dict[str, tuple[str, float]] = {}
 
     async def of(self, site: str) -> str:
         """The machine that holds the site's DB."""
-        if site not in self._known:
-            self._known[site] = await self._database.until_done(self._store.home_of, site, self._machine_id)
-        return self._known[site]
+        home, looked = self._known.get(site, ("", 0.0))
+        if not home or time.monotonic() - looked > _LOOK_AGAIN:
+            home = await self._database.until_done(self._store.home_of, site, self._machine_id)
+            self._known[site] = (home, time.monotonic())
+        return home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
