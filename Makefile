@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lock chaos clean
+.PHONY: demo test check lock chaos bench bench-quick clean
 
 demo: $(INSTALLED)
 	$(BIN)/scraper demo
@@ -22,6 +22,13 @@ check: $(INSTALLED)
 
 chaos: $(INSTALLED)
 	$(BIN)/pytest -q -m chaos --timeout 3600 -s
+
+# Ours and the peers in turns; the peers are installed below .bench/ (benchmarks/README.md).
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(INSTALLED)
+	$(BIN)/python -m benchmarks --quick
 
 # Everything is installed from the lock, with hashes, into a virtual environment of the checkout.
 $(INSTALLED): requirements.lock pyproject.toml

@@ -1,0 +1,7 @@
+CREATE TABLE items (
+  id TEXT PRIMARY KEY,
+  page INTEGER NOT NULL,
+  title TEXT NOT NULL,
+  price REAL NOT NULL,
+  url TEXT NOT NULL
+);
