@@ -18,7 +18,19 @@ from engine.store.fork_scope import State, asked, copied, link, rerun, scope
 from engine.store.graph import UNBORN
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps
-from engine.store.schema import artifact, attempt, cookie_jar, edge, log_line, op, op_alias, result, workflow
+from engine.store.schema import (
+    artifact,
+    attempt,
+    cookie_jar,
+    edge,
+    lane,
+    log_line,
+    op,
+    op_alias,
+    result,
+    site,
+    workflow,
+)
 from engine.store.types import Forked
 
 
@@ -140,6 +152,7 @@ class _Copying:
         born = select(op.c.pk).where(op.c.workflow_pk == self.new_pk, op.c.id == copied.c.id)
         self.connection.execute(update(copied).values(new_pk=born.scalar_subquery()))
         self._remap_causes()
+        self._follow_homes()
 
     def _insert_ops(self, state: State, columns: Mapping[str, Any]) -> None:
         values = {"workflow_pk": literal(self.new_pk), "id": copied.c.id, "unmet": literal(0)} | dict(columns)
@@ -164,6 +177,21 @@ class _Copying:
         )
         canceled = (op.c.workflow_pk == self.new_pk) & (op.c.status == OpStatus.CANCELED.value)
         self.connection.execute(update(op).where(canceled).values(canceled_because=root.scalar_subquery()))
+
+    def _follow_homes(self) -> None:
+        """Ops that are pinned go where their site's DB is now."""
+        old, new = lane.alias("old"), lane.alias("new")
+        there = (
+            select(new.c.pk)
+            .select_from(old)
+            .join(site, site.c.name == op.c.site)
+            .join(new, (new.c.queue_pk == old.c.queue_pk) & (new.c.machine == site.c.home))
+            .where(old.c.pk == op.c.lane_pk, old.c.machine != "")
+            .correlate(op)
+            .scalar_subquery()
+        )
+        unfinished = (op.c.workflow_pk == self.new_pk) & (op.c.status != OpStatus.SUCCEEDED.value)
+        self.connection.execute(update(op).where(unfinished).values(lane_pk=func.coalesce(there, op.c.lane_pk)))
 
     def edges(self) -> None:
         """The edges; one to an op that stays is satisfied as its state says. Then who waits for how many."""

@@ -99,6 +99,8 @@ def test_what_is_kept_shows_the_same_result_with_its_artifacts_log_and_attempts(
     assert {item["name"] for item in dependency(store, "a", "w2")["artifacts"]} == {"page", "execution-log"}
     assert rows(store, "SELECT count(*) FROM blob") == [(1,)]
     assert attempt_states(store, "a") == ["succeeded", "succeeded"]
+    logged = "SELECT count(*) FROM log_line l JOIN attempt a ON a.token = l.token AND a.op_pk = l.op_pk"
+    assert rows(store, logged) == [(2,)]
     assert rows(store, "SELECT count(DISTINCT token), count(*) FROM attempt") == [(3, 3)]
     assert [json.loads(text) for (text,) in rows(store, "SELECT metadata_json FROM workflow WHERE id = 'w2'")] == [
         {"forkedFrom": "w1", "forkedFromOps": "b"}
@@ -196,6 +198,40 @@ def test_an_op_whose_creator_runs_again_goes_by_the_id_that_something_kept_knows
     assert dependency(store, "a:emit:002", "w2")["opID"] == "b:emit:001"
 
 
+def test_an_emitter_whose_op_was_deduplicated_away_may_use_the_id_for_something_else(store: Store) -> None:
+    submit(store, [new_op("a"), new_op("b", ["a"])])
+    run(
+        store,
+        {"a": [emitted("a:emit:001", "a", dedup_key="page")], "b": [emitted("b:emit:001", "b", dedup_key="page")]},
+    )
+    forked = store.fork("w1", ["b"], "w2")
+    assert (forked.kept, forked.again, forked.dropped) == (2, 1, 0)
+    assert run(store, {"b": [emitted("b:emit:001", "b", input='"other"')]}) == ["b", "b:emit:001"]
+    assert str(store.workflow_status("w2")) == "succeeded"
+
+
+def test_whoever_waited_for_an_id_before_it_was_deduplicated_away_waits_for_what_stands(store: Store) -> None:
+    submit(store, [new_op("a"), new_op("b", ["a"]), new_op("waits", ["b:emit:001"])])
+    page, same = emitted("page", "a", dedup_key="page"), emitted("b:emit:001", "b", dedup_key="page")
+    assert run(store, {"a": [page], "b": [same]})[-1] == "waits"
+    assert store.fork("w1", ["page"], "w2").again == 2
+    assert run(store) == ["page", "waits"]
+    assert store.fork("w1", ["waits"], "w3").again == 1
+    assert run(store) == ["waits"]
+
+
+def test_an_op_with_a_parent_of_its_authors_choice_belongs_to_whoever_emitted_it(store: Store) -> None:
+    submit(store, [new_op("a", parent_id="somebody"), new_op("b", ["a"])])
+    own = emitted("own", "a", parent_id="somebody", dedup_key="k")
+    run(store, {"a": [own], "b": [emitted("b:emit:001", "b", dedup_key="k")]})
+    forked = store.fork("w1", ["b"], "w2")
+    assert (forked.kept, forked.again, forked.dropped) == (2, 1, 0)
+    run(store)
+    assert statuses(store, "w2") == {"a": "succeeded", "b": "succeeded", "own": "succeeded"}
+    store.fork("w1", ["a"], "w3")
+    assert statuses(store, "w3") == {"a": "ready", "b": "pending"}
+
+
 def test_failed_and_canceled_ops_that_were_not_named_are_kept_as_they_are_and_can_be_retried(store: Store) -> None:
     submit(store, [new_op("a"), new_op("bad"), new_op("victim", ["a", "bad"])])
     run(store, fails=("bad",))
@@ -246,6 +282,18 @@ def test_the_cookie_jar_goes_along(store: Store) -> None:
     run_all(store)
     store.fork("w1", ["page"], "w2")
     assert store.cookies("w2") == store.cookies("w1") == '{"k":{"v":1}}'
+
+
+def test_an_op_runs_again_where_its_sites_database_has_moved_to(store: Store) -> None:
+    store.home_of("shop", "m0")
+    submit(store, [new_op("a", machine="m0"), new_op("b", machine="m0")])
+    submit(store, [new_op("elsewhere", machine="m1")], "other")
+    while leased := claim(store, machine="m0").leased:
+        settle(store, *((item, Succeeded(Result())) for item in leased))
+    store.rehome("shop", "m1", force=False)
+    store.fork("w1", ["a"], "w2")
+    assert claim(store, machine="m0").leased == ()
+    assert sorted(item.op.id for item in claim(store, machine="m1").leased) == ["a", "elsewhere"]
 
 
 def test_ops_of_a_fork_can_be_forked(store: Store) -> None:
