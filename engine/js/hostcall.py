@@ -21,6 +21,8 @@ from typing import Any
 
 from py_mini_racer import MiniRacer
 
+from engine.js.v8 import Isolate
+
 #: UTF-16 units a single hand-over can hold; longer texts travel in pieces.
 ROOM = 64 * 1024
 _HEADER = struct.Struct("=iiii")
@@ -50,7 +52,7 @@ Handler = Callable[[str, str], str]
 class HostCall:
     """The host's end of one isolate's bridge. ``handler`` gets a call's name and payload, and may raise HostError."""
 
-    def __init__(self, racer: MiniRacer, handler: Handler) -> None:
+    def __init__(self, racer: Isolate | MiniRacer, handler: Handler) -> None:
         self._handler = handler
         context: Any = racer._ctx
         self._context = context

@@ -10,12 +10,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from py_mini_racer import JSEvalException, JSOOMException, JSParseException, JSTimeoutException, MiniRacer
+from py_mini_racer import JSEvalException, JSOOMException, JSParseException, JSTimeoutException
 
 from engine.errors import OpError
 from engine.js.host import Host
 from engine.js.hostcall import HostCall, HostError
 from engine.js.positions import parse_error_position, tidy_stack
+from engine.js.v8 import Isolate
 from engine.model import JsonText
 
 
@@ -25,6 +26,16 @@ class Limits:
 
     seconds: float
     heap_bytes: int
+
+
+@cache
+def _opening(more: str) -> str:
+    """The first evaluation of an isolate: the prelude, and with it the start of the job."""
+    expression, _, name = prelude(more).rpartition("\n")
+    return (
+        "(() => { const notify = globalThis.$notify; delete globalThis.$notify;"
+        f" const drive = {expression}(notify); drive('start'); return drive; }})()\n{name}"
+    )
 
 
 @cache
@@ -50,10 +61,9 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") 
     Raises OpError: ``runner_error``, ``js_timeout``, ``js_memory``, ``js_never_settled``, ``invalid_result`` or the
     code the author gave the error.
     """
-    racer = MiniRacer()
+    isolate = Isolate(limits.heap_bytes)
     try:
-        racer.set_hard_memory_limit(limits.heap_bytes)
-        return _Execution(racer, host, job, limits, more).run()
+        return _Execution(isolate, host, job, limits, more).run()
     except JSTimeoutException:
         host.kill()
         if host.waited > limits.seconds / 2:
@@ -64,7 +74,7 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") 
         host.kill()
         raise OpError("js_memory", f"the script needed more than {limits.heap_bytes >> 20} MB of heap") from None
     finally:
-        racer.close()
+        isolate.close()
 
 
 #: Codes the bridge itself gives to errors; an author's ``error.code`` goes into the details.
@@ -72,21 +82,20 @@ _OWN_CODES = frozenset({"invalid_result", "internal_error"})
 
 
 class _Execution:
-    def __init__(self, racer: MiniRacer, host: Host, job: Mapping[str, Any], limits: Limits, more: str) -> None:
-        self._racer = racer
+    def __init__(self, isolate: Isolate, host: Host, job: Mapping[str, Any], limits: Limits, more: str) -> None:
+        self._isolate = isolate
         self._more = more
         self._host = host
         self._deadline = time.monotonic() + limits.seconds
         self._done: JsonText | None = None
         self._failure: dict[str, Any] | None = None
         self._job = json.dumps({"mode": job["mode"], "entry": job["entry"], "ctx": job.get("ctx", {})} | dict(job))
-        self._call = HostCall(racer, self._handle)
+        self._call = HostCall(isolate, self._handle)
 
     def run(self) -> JsonText:
-        boot: Any = self._racer.eval(prelude(self._more))
-        drive: Any = boot(self._call.function)
+        self._isolate.set_global("$notify", self._call.function)
         try:
-            self._drive(drive)
+            self._drive()
         finally:
             self._call.release()
         if self._failure is not None:
@@ -97,26 +106,27 @@ class _Execution:
             )
         return self._done
 
-    def _drive(self, drive: Any) -> None:
+    def _drive(self) -> None:
         try:
-            self._step(drive, "start")
+            drive = self._isolate.eval(_opening(self._more), self._left())
+            self._drain()
             while not self._settled():
-                pause = drive("next", timeout_sec=self._left())
+                pause = self._isolate.call(drive, "next", self._left())
                 if pause < 0:
                     return
                 time.sleep(min(pause / 1000, self._left()))
-                self._step(drive, "timers")
+                self._isolate.call(drive, "timers", self._left())
+                self._drain()
         except (JSTimeoutException, JSOOMException):
             raise
         except JSEvalException as error:
-            if self._racer.was_hard_memory_limit_reached():
+            if self._isolate.out_of_memory:
                 raise JSOOMException from None
             raise OpError("runner_error", str(error)) from None
 
-    def _step(self, drive: Any, command: str) -> None:
-        drive(command, timeout_sec=self._left())
-        # a barrier: what the call left in the microtask queue runs before this returns, or is stopped with it
-        self._racer.eval("0", timeout_sec=self._left())
+    def _drain(self) -> None:
+        """A barrier: what a call left in the microtask queue runs before this returns, or is stopped with it."""
+        self._isolate.eval("0", self._left())
 
     def _settled(self) -> bool:
         return self._done is not None or self._failure is not None
@@ -162,7 +172,7 @@ class _Execution:
         """Compile the modules read so far once more, outermost: only then does V8 tell the position."""
         for name, source in reversed(self._host.loaded):
             try:
-                self._racer.eval(f"(function () {{\n{source}\n}})")
+                self._isolate.eval(f"(function () {{\n{source}\n}})")
             except JSParseException as error:
                 return parse_error_position(str(error), name)
             except JSEvalException:

@@ -1,0 +1,80 @@
+"""One V8 isolate, driven straight through mini-racer's library.
+
+mini-racer's own front end starts an event loop on a thread for every isolate and sends each evaluation through it,
+which costs more than V8 itself takes. Here the caller waits for V8's answer on a queue. Values are converted by
+its own code. Like :mod:`engine.js.hostcall` this leans on private members of mini-racer, whose version is pinned.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from py_mini_racer import JSTimeoutException
+from py_mini_racer._context import Context
+from py_mini_racer._dll import init_mini_racer, mr_callback_func
+from py_mini_racer._objects import ObjectFactoryImpl
+
+#: Under this id V8 reports the end of an evaluation.
+_TASK = 1
+#: How long a stopped script may take to end before it is left alone.
+_STOP_SECONDS = 5.0
+
+
+class Isolate:
+    """Evaluates code on V8's own thread while the caller waits. Used from one thread; to be closed."""
+
+    def __init__(self, heap_bytes: int) -> None:
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._dll = init_mini_racer(ignore_duplicate_init=True)
+
+        @mr_callback_func
+        def callback(callback_id: int, raw_val_handle: Any) -> None:
+            self._ctx.handle_callback_from_v8(callback_id, raw_val_handle)
+
+        self._callback = callback  # V8 calls it for as long as the isolate lives
+        handle = self._dll.mr_init_context(callback)
+        # no event loop: nothing here goes through the part of the context that needs one
+        self._ctx: Any = Context(self._dll, handle, None, ObjectFactoryImpl(), count(_TASK + 1))  # type: ignore[arg-type]
+        object.__setattr__(self._ctx, "handle_callback_from_v8", lambda _, raw: self._answers.put(raw))
+        self._handle = handle
+        self._dll.mr_set_hard_memory_limit(handle, heap_bytes)
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the heap limit was reached."""
+        return bool(self._dll.mr_hard_memory_limit_reached(self._handle))
+
+    def eval(self, code: str, timeout_sec: float | None = None) -> Any:
+        """The value of ``code``. Raises JSEvalException and its kin: syntax, timeout, memory."""
+        return self._task(self._dll.mr_eval, (self._ctx._python_to_value_handle(code),), timeout_sec)
+
+    def call(self, function: Any, argument: str, timeout_sec: float | None = None) -> Any:
+        """What ``function`` returns for one string. Raises like :meth:`eval`."""
+        convert = self._ctx._python_to_value_handle
+        arguments = self.eval(f"[{argument!r}]", timeout_sec)
+        handles = (convert(function), convert(self.eval("undefined")), convert(arguments))
+        return self._task(self._dll.mr_call_function, handles, timeout_sec)
+
+    def set_global(self, name: str, value: Any) -> None:
+        """``globalThis[name] = value``."""
+        convert = self._ctx._python_to_value_handle
+        whole, key, held = convert(self.eval("globalThis")), convert(name), convert(value)
+        self._ctx._free(self._dll.mr_set_object_item(self._handle, whole.raw, key.raw, held.raw))
+
+    def _task(self, method: Any, handles: tuple[Any, ...], timeout_sec: float | None) -> Any:
+        task = method(self._handle, *(handle.raw for handle in handles), _TASK)
+        try:
+            raw = self._answers.get(timeout=timeout_sec)
+        except Empty:
+            self._dll.mr_cancel_task(self._handle, task)
+            with suppress(Empty):
+                self._answers.get(timeout=_STOP_SECONDS)
+            raise JSTimeoutException from None
+        return self._ctx._value_handle_to_python(self._ctx._wrap_raw_handle(raw))
+
+    def close(self) -> None:
+        """End the isolate and whatever still runs in it."""
+        self._dll.mr_free_context(self._handle)
