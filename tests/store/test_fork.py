@@ -210,12 +210,17 @@ def test_an_emitter_whose_op_was_deduplicated_away_may_use_the_id_for_something_
     assert str(store.workflow_status("w2")) == "succeeded"
 
 
-def test_whoever_waited_for_an_id_before_it_was_deduplicated_away_waits_for_what_stands(store: Store) -> None:
-    submit(store, [new_op("a"), new_op("b", ["a"]), new_op("waits", ["b:emit:001"])])
+@pytest.mark.parametrize("after", ["a", "page"])
+def test_whoever_waited_for_an_id_before_it_was_deduplicated_away_waits_for_what_stands(
+    store: Store, after: str
+) -> None:
+    """Whether or not that had ended when the id turned out to be another name of it."""
+    submit(store, [new_op("a"), new_op("b", [after]), new_op("waits", ["b:emit:001"])])
     page, same = emitted("page", "a", dedup_key="page"), emitted("b:emit:001", "b", dedup_key="page")
     assert run(store, {"a": [page], "b": [same]})[-1] == "waits"
-    assert store.fork("w1", ["page"], "w2").again == 2
-    assert run(store) == ["page", "waits"]
+    forked = store.fork("w1", ["page"], "w2")
+    assert (forked.again, forked.dropped) == (2 if after == "a" else 3, 0)
+    assert run(store, {"b": [same]}) == ["page", *(["b"] if after == "page" else []), "waits"]
     assert store.fork("w1", ["waits"], "w3").again == 1
     assert run(store) == ["waits"]
 
