@@ -15,6 +15,7 @@ import h2.exceptions
 import httpx
 
 from engine.errors import OpError
+from engine.runners.http_transport import PooledTransport
 
 #: What a request that never got an answer may be sent again for: nothing happens twice by it.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -80,9 +81,7 @@ class Wire:
         if through not in self._pools:
             assert self._trust is not None, "Wire.ready() comes first"
             try:
-                self._pools[through] = httpx.AsyncHTTPTransport(
-                    verify=self._trust, http2=True, limits=_LIMITS, proxy=through
-                )
+                self._pools[through] = PooledTransport(self._trust, _LIMITS, through)
             except (httpx.InvalidURL, ValueError) as error:
                 raise OpError("transport_error", f'the proxy "{through}" is not usable: {error}', True) from error
         return self._pools[through]
