@@ -92,17 +92,23 @@ class JsPool:
         """Execute an op's script. Raises ScriptFailed, OpError, ChildBusy; a cancellation kills the child."""
         async with self._child(job.timeout / SECOND) as child:
             await child.channel.send(_script_message("script", job))
+            result = Result()
             while True:
                 frame = await child.channel.receive()
                 match frame.header["say"]:
                     case "started":
                         started()
                     case "prepared":
-                        return await self._commit(child, _result(frame), prepare)
+                        # more than once where the site DB was busy at the commit and the script ran again
+                        result = _result(frame)
+                        await self._let_commit(child, result, prepare)
+                    case "committed":
+                        return result
                     case _:
                         return _ended(frame)
 
-    async def _commit(self, child: _Process, result: Result, prepare: Callable[[Result], Awaitable[None]]) -> Result:
+    @staticmethod
+    async def _let_commit(child: _Process, result: Result, prepare: Callable[[Result], Awaitable[None]]) -> None:
         try:
             await prepare(result)
         except OpError as error:
@@ -110,8 +116,6 @@ class JsPool:
             await child.channel.receive()
             raise ScriptFailed(error, Result(artifacts=result.artifacts, logs=result.logs)) from error
         await child.channel.send({"do": "commit"})
-        frame = await child.channel.receive()
-        return result if frame.header["say"] == "committed" else _ended(frame)
 
     async def rehearse(self, job: ScriptJob) -> Result:
         """Execute a script and keep nothing of it. Raises ScriptFailed, OpError, ChildBusy."""

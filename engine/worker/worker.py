@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from engine.clock import SECOND, Micros
-from engine.errors import LeaseLost
+from engine.errors import LeaseLost, ScraperError
 from engine.model import TERMINAL
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, RetryAt, Succeeded
 from engine.store.store import Store
@@ -138,6 +138,7 @@ class Worker:
             slot = Slot(leased)
             self._slots[leased.lease.token] = slot
             slot.task = asyncio.create_task(self._work(slot))
+            slot.task.add_done_callback(_note_bug)
         return len(claim.leased), claim.next_due
 
     async def _work(self, slot: Slot) -> None:
@@ -255,3 +256,9 @@ class Worker:
         for slot in self._slots.values():
             if slot.task is not None and not slot.settling and which(slot):
                 slot.task.cancel()
+
+
+def _note_bug(task: asyncio.Task[None]) -> None:
+    """What the database says ends the worker by itself; anything else that comes out of an op's task is a bug."""
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ScraperError):
+        log.error("an op's task ended by itself", exc_info=error)

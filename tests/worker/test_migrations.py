@@ -21,7 +21,6 @@ import pytest
 
 from cli.main import run
 from engine.app import MigrationReport, migrate_site
-from engine.authoring.check import check_site
 from engine.errors import OpError, SiteError
 from engine.js.pool import JsPool, PoolSettings
 from engine.jschild import ENVIRONMENT
@@ -105,7 +104,9 @@ def test_a_bad_name_or_a_number_used_twice_is_refused(lab: Lab, kind: str) -> No
         find_migrations(lab.registry.site(SITE))
 
 
-def test_a_bad_name_keeps_every_migration_from_running_even_among_applied_ones(lab: Lab) -> None:
+def test_a_bad_name_keeps_every_migration_from_running_even_among_applied_ones(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
     """DB-30, CLI-11."""
     lab.write("migrations/001_t.sql", "CREATE TABLE t (v);")
     migrate(lab)
@@ -114,8 +115,10 @@ def test_a_bad_name_keeps_every_migration_from_running_even_among_applied_ones(l
     with pytest.raises(SiteError, match=r"notes\.sql"):
         migrate(lab)
     assert lab.site("SELECT version FROM schema_migrations") == [(1,)]
-    (fault,) = check_site(lab.registry.site(SITE))
-    assert "notes.sql" in fault.message
+    environment = {"HOME": str(lab.folder), "SCRAPER_SITES_MANIFEST_DIRS": str(lab.folder / "plugins")}
+    assert run(("site", "check", SITE), environment) == 1
+    said = capsys.readouterr()
+    assert "notes.sql" in said.out + said.err
 
 
 BROKEN = {

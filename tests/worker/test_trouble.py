@@ -101,14 +101,14 @@ def test_a_locked_engine_db_is_said_and_waited_for(lab: Lab, monkeypatch: pytest
 @pytest.mark.parametrize("kind", ["newer", "corrupt", "foreign", "directory"])
 def test_an_engine_db_that_cannot_be_used_is_refused_untouched(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "engine.db"
-    words = _spoil(path, kind)
+    words = spoil(path, kind)
     before = path.read_bytes() if path.is_file() else b""
     with pytest.raises(DatabaseRefused, match=words):
         Store.open(path)
     assert not path.is_file() or path.read_bytes() == before
 
 
-def _spoil(path: Path, kind: str) -> str:
+def spoil(path: Path, kind: str) -> str:
     match kind:
         case "newer":
             Store.open(path).close()
