@@ -23,6 +23,7 @@ from engine.errors import OpError, SiteError, UsageError
 from engine.js.jobs import ChildBusy
 from engine.js.pool import JsPool, PoolSettings, ScriptFailed
 from engine.jschild import ENVIRONMENT
+from engine.liveness import own_identity
 from engine.machine import machine_id
 from engine.plugins.registry import Registry
 from engine.plugins.site import Site
@@ -40,7 +41,6 @@ from engine.worker.committer import Committer
 from engine.worker.database import DatabaseThread
 from engine.worker.execute import Homes, Workbench
 from engine.worker.heartbeat import Heartbeat
-from engine.worker.liveness import own_identity
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
 from engine.worker.wake import Wake
 from engine.worker.worker import Worker

@@ -19,11 +19,11 @@ from engine.clock import MINUTE, SECOND, Micros, SystemClock
 from engine.config import Settings
 from engine.dialect import Database, database_url
 from engine.errors import ScraperError
+from engine.liveness import is_dead
 from engine.model import OpStatus
 from engine.plugins.registry import Registry
 from engine.store.schema import op, queue, worker
 from engine.views.reader import Views
-from engine.worker.liveness import is_dead
 
 _LOW_DISK = 1 << 30
 _LARGE_OFFSET: Micros = 2 * SECOND

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from engine.clock import SECOND, Micros
+from engine.liveness import is_dead
 from engine.store.store import Store
 from engine.store.types import WorkerInfo
 from engine.worker.database import DatabaseThread
-from engine.worker.liveness import is_dead
 from engine.worker.options import Observer, WorkerReport
 
 #: How often a worker looks whether ops it runs were canceled or taken away.

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from engine.worker.liveness import is_dead, own_identity
+from engine.liveness import is_dead, own_identity
 
 
 def test_a_living_process_is_not_dead() -> None:
@@ -15,7 +15,7 @@ def test_a_living_process_is_not_dead() -> None:
 
 def test_an_ended_process_is_dead() -> None:
     child = subprocess.run(
-        [sys.executable, "-c", "from engine.worker.liveness import own_identity; print(own_identity())"],
+        [sys.executable, "-c", "from engine.liveness import own_identity; print(own_identity())"],
         capture_output=True,
         text=True,
         check=True,

@@ -17,7 +17,8 @@ def _boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def _start_time(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
+    """When the process began, in clock ticks since boot; None where there is none (a zombie is none)."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -26,13 +27,18 @@ def _start_time(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def own_identity() -> str:
-    """This process, as :func:`is_dead` can judge it; "" where the system offers no ``/proc``."""
+def identity(pid: int) -> str:
+    """A process, as :func:`is_dead` can judge it; "" where the system offers no ``/proc``."""
     try:
         namespace = os.readlink(_PROC / "self/ns/pid")
-        return f"{_boot_id()} {namespace} {os.getpid()} {_start_time(os.getpid())}"
+        return f"{_boot_id()} {namespace} {pid} {start_time(pid)}"
     except OSError:
         return ""
+
+
+def own_identity() -> str:
+    """This process's :func:`identity`."""
+    return identity(os.getpid())
 
 
 def is_dead(identity: str) -> bool:
@@ -44,4 +50,4 @@ def is_dead(identity: str) -> bool:
     boot, namespace, pid, started = parts
     if namespace != own[1]:
         return False
-    return boot != own[0] or _start_time(int(pid)) != started
+    return boot != own[0] or start_time(int(pid)) != started
