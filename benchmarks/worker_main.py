@@ -1,7 +1,7 @@
-"""A real worker with one more kind of op, ``noop``, whose runner does nothing.
+"""A real worker with more kinds of ops: ``noop`` does nothing, ``note`` tells how late it began, ``fan`` fans out.
 
-``python -m benchmarks.worker_main JSON``: works until idle and prints what it measured as one JSON object. The clock
-starts with the first op and ends with the last commit, so that starting the process costs no contestant anything.
+``python -m benchmarks.worker_main JSON``: works until idle or stopped and prints what it measured as one JSON object.
+The clock starts with the first op and ends with the last commit, so that starting the process costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from engine import app
 from engine.config import ManifestDirectory, Settings
 from engine.js.pool import JsPool
-from engine.model import EMPTY_RESULT, Op, Result
+from engine.model import EMPTY_RESULT, Dependency, NewOp, Op, Result
 from engine.plugins.registry import discover
 from engine.runners.base import RunContext, Runner
 from engine.runners.http_wire import Wire
@@ -32,6 +32,10 @@ class NoOp:
     async def run(self, ctx: RunContext) -> Result:
         """Succeed."""
         ctx.started()
+        return self.result(ctx.op)
+
+    def result(self, op: Op) -> Result:
+        """What the op produces."""
         return EMPTY_RESULT
 
     async def resolve(self, ctx: RunContext) -> Result | None:
@@ -39,6 +43,30 @@ class NoOp:
         return None
 
     async def aclose(self) -> None: ...
+
+
+class Note(NoOp):
+    """Notes the seconds between an op's submission, which is its input, and now."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def result(self, op: Op) -> Result:
+        """Nothing; the delay is kept for the report."""
+        self.seconds.append(time.monotonic() - float(op.input))
+        return EMPTY_RESULT
+
+
+class Fan(NoOp):
+    """Emits as many no-ops as its input says, and one that waits for all of them."""
+
+    def result(self, op: Op) -> Result:
+        """The leaves and the join."""
+        leaves = [f"{op.id}:{number}" for number in range(int(op.input))]
+        join = NewOp(
+            id=f"{op.id}:join", kind="noop", site=op.site, depends_on=tuple(Dependency(leaf) for leaf in leaves)
+        )
+        return Result(emitted=(*(NewOp(id=leaf, kind="noop", site=op.site) for leaf in leaves), join))
 
 
 @dataclass(slots=True)
@@ -52,6 +80,8 @@ class Stopwatch:
     ops: int = 0
     endings: dict[str, int] = field(default_factory=dict)
     resident_mb: dict[int, float] = field(default_factory=dict)
+    #: Ops ended in each tenth of a second.
+    timeline: dict[int, int] = field(default_factory=dict)
 
     def op_started(self, op: Op) -> None:
         if not self.first:
@@ -60,6 +90,8 @@ class Stopwatch:
     def op_ended(self, op: Op, ending: str, detail: str) -> None:
         self.last = time.monotonic()
         self.ops += 1
+        tenth = int(self.last * 10)
+        self.timeline[tenth] = self.timeline.get(tenth, 0) + 1
         self.endings[ending] = self.endings.get(ending, 0) + 1
         if self.ops in self.marks:
             self.resident_mb[self.ops] = _resident_mb()
@@ -82,12 +114,12 @@ def settings_of(told: Mapping[str, Any]) -> Settings:
     )
 
 
-def add_noop() -> None:
-    """Make the kind ``noop`` known to workers of this process."""
+def add_runners(more: Mapping[str, Runner]) -> None:
+    """Make further kinds known to workers of this process."""
     ours = app._runners
 
     def runners(settings: Settings, pool: JsPool, wire: Wire | None) -> dict[str, Runner]:
-        return {**ours(settings, pool, wire), "noop": NoOp()}
+        return {**ours(settings, pool, wire), **more}
 
     app._runners = runners
 
@@ -95,7 +127,8 @@ def add_noop() -> None:
 def main() -> None:
     """Run one worker."""
     told = json.loads(sys.argv[1])
-    add_noop()
+    note = Note()
+    add_runners({"noop": NoOp(), "note": note, "fan": Fan()})
     settings = settings_of(told)
     watch = Stopwatch(tuple(told.get("marks", ())))
     options = app.WorkerOptions(
@@ -115,6 +148,8 @@ def main() -> None:
                 "seconds": watch.last - watch.first,
                 "endings": watch.endings,
                 "resident_mb": watch.resident_mb,
+                "timeline": watch.timeline,
+                "latencies": note.seconds,
             }
         )
     )

@@ -67,18 +67,24 @@ async def work() -> dict[str, Any]:
     return {"latencies": latencies}
 
 
-async def latency() -> dict[str, Any]:
+async def send() -> None:
+    """Ask now and then."""
+    _, queries = await consumer()
+    for pause in TOLD["pauses"]:
+        await asyncio.sleep(pause)
+        await queries.enqueue("note", str(time.monotonic()).encode())
+
+
+def latency() -> dict[str, Any]:
     """Jobs sent from this process to a consumer in another."""
     with subprocess.Popen([sys.executable, __file__, "work", sys.argv[2]], stdout=subprocess.PIPE, text=True) as other:
         while not Path(TOLD["ready"]).exists():
-            await asyncio.sleep(0.01)
-        _, queries = await consumer()
-        for pause in TOLD["pauses"]:
-            await asyncio.sleep(pause)
-            await queries.enqueue("note", str(time.monotonic()).encode())
+            time.sleep(0.01)
+        asyncio.run(send())
         assert other.stdout is not None
         said: dict[str, Any] = json.loads(other.stdout.read().splitlines()[-1])
         return said
 
 
-print(json.dumps(asyncio.run({"throughput": throughput, "work": work, "latency": latency}[COMMAND]())))
+RUNS = {"throughput": throughput, "work": work}
+print(json.dumps(latency() if COMMAND == "latency" else asyncio.run(RUNS[COMMAND]())))
