@@ -91,30 +91,25 @@ def _prompt(session: PageSession, page: LoadedPage, output: Format) -> bool:
     history = _History()
     begun = ""
     while True:
+        knew = session.is_open
         try:
             line = input("... " if begun else "> ")
-        except EOFError:
-            say()
-            break
-        except KeyboardInterrupt:
-            say()
-            begun = ""
-            continue
-        source = f"{begun}\n{line}" if begun else line
-        begun = ""
-        if not source.strip():
-            continue
-        try:
+            source, begun = (f"{begun}\n{line}" if begun else line), ""
+            if not source.strip():
+                continue
             answer = session.evaluate(source, as_json=output is Format.JSON)
-        except KeyboardInterrupt:
-            note("interrupted; what was declared is gone")
-        except ChildEnded as ended:
-            note(f"error: {ended}; what was declared is gone")
-        else:
             if answer.is_incomplete:
                 begun = source
             else:
                 _show(answer)
+        except EOFError:
+            say()
+            break
+        except KeyboardInterrupt:
+            begun = ""
+            note("interrupted; what was declared is gone" if knew and not session.is_open else "")
+        except ChildEnded as ended:
+            note(f"error: {ended}; what was declared is gone")
     history.save()
     return False
 

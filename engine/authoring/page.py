@@ -113,17 +113,18 @@ class PageSession:
     def __init__(self, page: LoadedPage) -> None:
         self._page = page
         self._bench = Bench()
-        self._is_open = False
+        #: Whether an isolate knows what earlier lines declared.
+        self.is_open = False
 
     def evaluate(self, source: str, *, as_json: bool) -> Evaluated:
         """Evaluate ``source``. Raises ChildEnded; the line after that starts afresh."""
         try:
-            if not self._is_open:
+            if not self.is_open:
                 self._bench.ask({"do": "open", "html": self._page.html, "url": self._page.url})
-                self._is_open = True
+                self.is_open = True
             answer: dict[str, Any] = self._bench.ask({"do": "evaluate", "source": source, "json": as_json})
         except BaseException:
-            self._is_open = False
+            self.is_open = False
             raise
         return Evaluated(answer.get("text", ""), answer.get("error", ""), tuple(answer["logs"]))
 

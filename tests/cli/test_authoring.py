@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.main import run
+from engine.authoring.scaffold import create_site
+from engine.errors import UsageError
 from engine.resources import resource
 from tests.cli.console import Ran, make_site, scraper
+from tests.servers import page, serve
 
 DIRS = ("--sites-manifest-dir", "sites")
 
 
 def new_site(cwd: Path, name: str = "shop") -> Path:
     """A site as ``site new`` writes it."""
-    assert scraper(cwd, "site", "new", name).code == 0
+    create_site(name, cwd / "sites")
     return cwd / "sites" / name
 
 
@@ -75,9 +75,8 @@ def test_a_new_site_goes_where_it_is_told_and_else_beside_the_configured_ones(tm
 
 @pytest.mark.parametrize("name", ["Shop", "two words", "../up", "check", "-x", "null", "a--b", "a" * 51, ""])
 def test_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
-    ran = scraper(tmp_path, "site", "new", "--", name)
-    assert ran.code == 2
-    assert ran.err.startswith("error: ")
+    with pytest.raises(UsageError, match="name for a site|cannot be called"):
+        create_site(name, tmp_path / "sites")
     assert not (tmp_path / "sites").exists()
 
 
@@ -86,6 +85,8 @@ def test_an_existing_folder_is_refused_and_stays_as_it_is(tmp_path: Path) -> Non
     ran = scraper(tmp_path, "site", "new", "shop")
     assert (ran.code, ran.err) == (2, "error: sites/shop already exists\n")
     assert list((tmp_path / "sites/shop").iterdir()) == []
+    refused = scraper(tmp_path, "site", "new", "Bad Name")
+    assert (refused.code, refused.err.startswith('error: "Bad Name" is no name for a site')) == (2, True)
 
 
 def test_site_show_lists_what_a_site_consists_of(tmp_path: Path) -> None:
@@ -219,50 +220,25 @@ def test_rate_limits_do_not_slow_a_test_down(tmp_path: Path) -> None:
     assert run_tests(tmp_path, "second_crawl").code == 0
 
 
-@contextmanager
-def serve(pages: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
-    """Serve pages; the base URL, and the paths that were asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            known = self.path in pages
-            body = pages.get(self.path, b"nothing here")
-            self.send_response(200 if known else 404)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", asked
-        finally:
-            server.shutdown()
-
-
 def test_record_fetches_each_missing_page_once_and_keeps_it(tmp_path: Path) -> None:
     site = new_site(tmp_path)
-    page = b'<li class="item" data-id="9"><h2>Kettle</h2><span class="price">3</span></li>'
+    body = b'<li class="item" data-id="9"><h2>Kettle</h2><span class="price">3</span></li>'
     test = """
       function test_recorded(t) {
         t.run("crawl", { base_url: "BASE" });
         t.run("crawl", { base_url: "BASE" });
         t.equal(t.query("SELECT id, title, price FROM items"), [{ id: "9", title: "Kettle", price: 3 }]);
       }"""
-    with serve({"/items": page}) as (base, asked):
+    with serve({"/items": page(body)}) as server:
+        base = server.url
         (site / "tests/shop.js").write_text(test.replace("BASE", base))
         recorded = run_tests(tmp_path, "--record")
         assert recorded.code == 0, recorded.out
-        assert asked == ["/items"]
+        assert server.paths() == ["/items"]
     manifest = json.loads((site / "fixtures/pages.json").read_text())
     entry = manifest[f"GET {base}/items"]
     assert (entry["status"], entry["headers"]["content-type"]) == (200, "text/html; charset=utf-8")
-    assert (site / "fixtures" / entry["file"]).read_bytes() == page
+    assert (site / "fixtures" / entry["file"]).read_bytes() == body
     assert "GET https://shop.example/items" in manifest
     assert (site / "fixtures/items.html").read_text().startswith("<!doctype html>")
     assert run_tests(tmp_path).code == 0  # the server is gone
@@ -425,8 +401,8 @@ def test_rehome_is_for_sqlite_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["new", "show", "test", "check", "rehome"])
-def test_every_command_of_authors_has_help_with_an_example(tmp_path: Path, command: str) -> None:
-    ran = scraper(tmp_path, "site", command, "--help")
-    assert ran.code == 0
-    assert f"Example: scraper site {command} " in ran.out
-    assert "--output" in ran.out
+def test_every_command_of_authors_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["site", command, "--help"], {}) == 0
+    shown = capsys.readouterr().out
+    assert f"Example: scraper site {command} " in shown
+    assert "--output" in shown
