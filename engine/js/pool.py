@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections import deque
@@ -25,6 +26,8 @@ from engine.plugins.site import Site
 #: Beyond a script's own time limit: for migrations on first use, the lock of the site DB, and the commit.
 _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.1
+#: Signals that a script cannot bring upon its own process.
+_FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -35,6 +38,10 @@ class ScriptFailed(Exception):
         super().__init__(str(error))
         self.error = error
         self.evidence = evidence
+
+
+class ChildLost(OpError):
+    """A child was killed from outside, or died in the middle of a commit: only the inbox knows what was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,8 @@ class _Process:
     channel: ParentChannel
     #: Why the worker ended it, for the error of the op that was running.
     verdict: OpError | None = None
+    #: It was told to commit, and has not said that it did.
+    committing: bool = False
     _killed: bool = False
 
     def kill(self) -> None:
@@ -95,6 +104,7 @@ class JsPool:
             result = Result()
             while True:
                 frame = await child.channel.receive()
+                child.committing = False
                 match frame.header["say"]:
                     case "started":
                         started()
@@ -115,6 +125,7 @@ class JsPool:
             await child.channel.send({"do": "abort"})
             await child.channel.receive()
             raise ScriptFailed(error, Result(artifacts=result.artifacts, logs=result.logs)) from error
+        child.committing = True
         await child.channel.send({"do": "commit"})
 
     async def rehearse(self, job: ScriptJob) -> Result:
@@ -207,7 +218,7 @@ class JsPool:
                 raise
             except (EOFError, ConnectionError) as error:
                 status = await child.process.wait()
-                raise child.verdict or _crash(status) from error
+                raise _end(child, status) from error
             finally:
                 watch.cancel()
                 if fit and not self._closed and child.process.returncode is None:
@@ -296,6 +307,9 @@ def _ended(frame: Frame) -> Result:
             raise OpError("internal_error", f"the child said {other}")
 
 
-def _crash(status: int) -> OpError:
+def _end(child: _Process, status: int) -> OpError:
+    """What the end of a child's process means for its op."""
     how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    return OpError("js_crashed", f"the script's process {how}")
+    if child.committing or (child.verdict is None and -status in _FROM_OUTSIDE):
+        return ChildLost("js_crashed", f"the script's process {how}")
+    return child.verdict or OpError("js_crashed", f"the script's process {how}")

@@ -1,7 +1,7 @@
 """The protocol between the worker and the runners.
 
 A runner turns a leased op into a :class:`~engine.model.Result` or raises :class:`~engine.errors.OpError`
-(or :class:`Refund`). It never sees the store, never renews a lease and never writes engine state.
+(or :class:`Refund`, :class:`Vanished`). It never sees the store, never renews a lease and never writes engine state.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class Refund(Exception):
         super().__init__(reason)
         self.reason = reason
         self.pause = pause
+
+
+class Vanished(Exception):
+    """What ran the op is gone without a word: the op runs again, as if its worker had died."""
 
 
 class RunFailed(Exception):
@@ -57,7 +61,7 @@ class Runner(Protocol):
     """Executes ops of one kind. Cancellation of the task means: lease lost, op canceled or worker stopping."""
 
     async def run(self, ctx: RunContext) -> Result:
-        """Execute the op. Raises OpError, RunFailed or Refund."""
+        """Execute the op. Raises OpError, RunFailed, Refund or Vanished."""
         ...
 
     async def resolve(self, ctx: RunContext) -> Result | None:

@@ -9,10 +9,10 @@ from engine.clock import MILLISECOND, rfc3339
 from engine.durations import parse_duration
 from engine.errors import OpError
 from engine.js.jobs import ChildBusy, ScriptJob
-from engine.js.pool import JsPool, ScriptFailed
+from engine.js.pool import ChildLost, JsPool, ScriptFailed
 from engine.js.ports import SessionSpec
 from engine.model import Result
-from engine.runners.base import Refund, RunContext, RunFailed
+from engine.runners.base import Refund, RunContext, RunFailed, Vanished
 
 _BUSY_PAUSE = 200 * MILLISECOND
 
@@ -24,10 +24,12 @@ class JsRunner:
         self._pool = pool
 
     async def run(self, ctx: RunContext) -> Result:
-        """Execute the op's script. Raises OpError, RunFailed, Refund."""
+        """Execute the op's script. Raises OpError, RunFailed, Refund, Vanished."""
         job = script_job(ctx)
         try:
             return await self._pool.run(job, ctx.prepare, ctx.started)
+        except ChildLost as lost:
+            raise Vanished(lost.message) from lost
         except ScriptFailed as failed:
             raise RunFailed(failed.error, failed.evidence) from failed
         except ChildBusy as busy:
@@ -37,6 +39,8 @@ class JsRunner:
         """Complete from the inbox, or close the op's key there."""
         try:
             return await self._pool.resolve(_job(ctx, entry=""))
+        except ChildLost as lost:
+            raise Vanished(lost.message) from lost
         except ChildBusy as busy:
             raise Refund(f"the site database is busy: {busy}", _BUSY_PAUSE) from busy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, insert, select, update
 
 from engine.clock import Micros
 from engine.errors import OpError
@@ -61,12 +61,23 @@ def mark_started(connection: Connection, started: Sequence[tuple[str, Micros]]) 
         )
 
 
+def abandon(connection: Connection, token: str, max_lost: int, reason: str, now: Micros) -> int:
+    """Take back the lease of an op whose process is gone, if it is still current; how many."""
+    mark_started(connection, [(token, now)])
+    mine = (op.c.pk == op_of(token)) & (op.c.token == token)
+    return _take_back(connection, mine, max_lost, reason, now)
+
+
 def sweep(connection: Connection, max_lost: int, now: Micros) -> int:
     """Take back expired leases, a bounded number at a time; how many."""
+    return _take_back(connection, op.c.expires_at < now, max_lost, "the worker died or stood still", now)
+
+
+def _take_back(connection: Connection, which: ColumnElement[bool], max_lost: int, reason: str, now: Micros) -> int:
     rows = connection.execute(
         select(op.c.pk, op.c.workflow_pk, op.c.token, op.c.lane_pk, op.c.queue_pk, op.c.lost, attempt.c.started_at)
         .join(attempt, attempt.c.token == op.c.token)
-        .where(op.c.status == OpStatus.RUNNING.value, op.c.expires_at < now)
+        .where(op.c.status == OpStatus.RUNNING.value, which)
         # in the order of an index: by surrogate it would read all the ops
         .order_by(op.c.expires_at, op.c.pk)
         .limit(_SWEEP)
@@ -74,7 +85,7 @@ def sweep(connection: Connection, max_lost: int, now: Micros) -> int:
     ).all()
     if not rows:
         return 0
-    text = error_json(OpError("lease_lost", "the worker died or stood still"), now)
+    text = error_json(OpError("lease_lost", reason), now)
     connection.execute(
         update(attempt)
         .where(attempt.c.token.in_([row.token for row in rows]))
@@ -85,8 +96,8 @@ def sweep(connection: Connection, max_lost: int, now: Micros) -> int:
         losses = row.lost + (row.started_at is not None)
         planned = None
         if losses >= max_lost:
-            reason = OpError("lease_lost", f"{losses} workers died or stood still under this op")
-            planned = error_json(reason, now)
+            final = OpError("lease_lost", f"{losses} workers or JS processes died or stood still under this op")
+            planned = error_json(final, now)
         changes.append({"_pk": row.pk, "losses": losses, "planned": planned})
     connection.execute(
         update(op)

@@ -221,6 +221,12 @@ class Store:
             self._announce(connection, taken)
             return taken
 
+    def abandon(self, token: str, reason: str) -> None:
+        """Let a lease lapse now: what ran its op is gone. The op runs again, and the loss is counted."""
+        with self.database.write() as connection:
+            taken = leases.abandon(connection, token, self._max_lost, reason, self.clock.now())
+            self._announce(connection, taken)
+
     def register_worker(self, info: WorkerInfo) -> None:
         """Make a worker known."""
         with self.database.write() as connection:

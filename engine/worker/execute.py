@@ -14,7 +14,7 @@ from engine.errors import LeaseLost, OpError
 from engine.model import EMPTY_RESULT, JsonText, NewOp, Result
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, Succeeded, failure
 from engine.plugins.site import Site
-from engine.runners.base import Refund, RunContext, RunFailed, Runner
+from engine.runners.base import Refund, RunContext, RunFailed, Runner, Vanished
 from engine.store.store import Store
 from engine.store.types import LeasedOp
 from engine.worker.committer import Committer
@@ -85,6 +85,9 @@ async def execute(leased: LeasedOp, bench: Workbench, began: Callable[[], None])
         return Succeeded(await bench.placed(await runner.run(context)))
     except Refund as refund:
         return Interrupted(refund.reason, bench.store.clock.now() + refund.pause if refund.pause else 0)
+    except Vanished as vanished:
+        await bench.database.until_done(bench.store.abandon, lease.token, str(vanished))
+        raise LeaseLost(lease.token) from vanished
     except RunFailed as failed:
         error, evidence = failed.error, failed.evidence
     except OpError as failed_error:
