@@ -37,38 +37,66 @@ class RecordStream:
     _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
     _dropping: bool = False
+    #: What is dropped is a line of plain text.
+    _plain: bool = False
     _told: set[str] = field(default_factory=set)
 
     def feed(self, chunk: bytes) -> Iterator[HookRecord]:
         """The records that ``chunk`` completes."""
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            self._keep(chunk[start:end])
-            yield from self._end_line()
-            start = end + 1
-        self._keep(chunk[start:])
+        at = 0
+        while at < len(chunk):
+            if not (self._pieces or self._dropping):
+                at = self._skip(chunk, at)
+            end = chunk.find(b"\n", at)
+            if end < 0:
+                self._keep(chunk[at:])
+                return
+            self._keep(chunk[at:end])
+            if self._pieces or self._dropping or end > at:
+                yield from self._end_line()
+            else:
+                self.lines += 1
+            at = end + 1
+
+    def _skip(self, chunk: bytes, at: int) -> int:
+        """Where the next line that may be a record begins, from the line start ``at``: most output is none."""
+        brace = chunk.find(b"{", at)
+        while brace >= 0:
+            start = chunk.rfind(b"\n", at, brace) + 1 or at
+            if not chunk[start:brace].strip():
+                self.lines += chunk.count(b"\n", at, start)
+                return start
+            following = chunk.find(b"\n", brace)
+            brace = -1 if following < 0 else chunk.find(b"{", following)
+        start = chunk.rfind(b"\n", at) + 1 or at
+        self.lines += chunk.count(b"\n", at, start)
+        return start
 
     def close(self) -> Iterator[HookRecord]:
         """The record of a last line without its newline."""
-        if self._size or self._dropping:
+        if self._pieces or self._dropping:
             yield from self._end_line()
 
     def _keep(self, piece: bytes) -> None:
         if self._dropping or not piece:
             return
-        if self._size + len(piece) > self.longest:
+        if not self._pieces and piece.strip() and not piece.lstrip().startswith(b"{"):
+            self._dropping, self._plain = True, True
+        elif self._size + len(piece) > self.longest:
             self._dropping = True
             self._pieces.clear()
-            return
-        self._pieces.append(piece)
-        self._size += len(piece)
+        else:
+            self._pieces.append(piece)
+            self._size += len(piece)
 
     def _end_line(self) -> Iterator[HookRecord]:
         self.lines += 1
-        line, dropped = b"".join(self._pieces), self._dropping
+        line, dropped, plain = b"".join(self._pieces), self._dropping, self._plain
         self._pieces.clear()
-        self._size, self._dropping = 0, False
+        self._size, self._dropping, self._plain = 0, False, False
         if dropped:
+            if plain:
+                return
             self._warn(f"line {self.lines} is longer than {self.longest} bytes: dropped", "long")
             return
         record = self._read(line)
