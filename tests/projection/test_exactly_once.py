@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.js.ports import AlreadyApplied, DatabaseBusy, SessionSpec, SqlRefused, StaleClaim
+from engine.js.ports import AlreadyApplied, DatabaseBusy, Rows, SessionSpec, SqlRefused, SqlValue, StaleClaim
 from engine.model import Record
 from engine.projection.session import Database, Inbox, Session
 from engine.projection.sqlite import SqliteDatabase
@@ -103,7 +104,9 @@ def test_a_killed_session_writes_nothing_any_more(connect: Connect, clock: FakeC
     assert count(connect) == 0
 
 
-def test_a_kill_ends_a_statement_that_runs(connect: Connect, clock: FakeClock) -> None:
+def test_a_kill_ends_a_statement_even_if_it_was_just_about_to_begin(
+    connect: Connect, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = connect()
     one = session(database, clock)
     one.execute(BUMP, [])
@@ -113,10 +116,22 @@ def test_a_kill_ends_a_statement_that_runs(connect: Connect, clock: FakeClock) -
         else "SELECT pg_sleep(60)"
     )
     failures: list[Exception] = []
-    started = threading.Event()
+    near, interrupted = threading.Event(), threading.Event()
+    query, interrupt = database.query, database.interrupt
+
+    def late_query(sql: str, params: Sequence[SqlValue]) -> Rows:
+        near.set()
+        interrupted.wait()
+        return query(sql, params)
+
+    def early_interrupt() -> None:
+        interrupt()
+        interrupted.set()
+
+    monkeypatch.setattr(database, "query", late_query)
+    monkeypatch.setattr(database, "interrupt", early_interrupt)
 
     def run() -> None:
-        started.set()
         try:
             one.query(endless, [])
         except (SqlRefused, DatabaseBusy) as error:
@@ -124,7 +139,7 @@ def test_a_kill_ends_a_statement_that_runs(connect: Connect, clock: FakeClock) -
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    started.wait()
+    near.wait()
     one.kill()
     thread.join()
     assert failures
