@@ -211,10 +211,10 @@ def kill_worker(tmp_path: Path, script: str, ready: Callable[[], object]) -> Non
 
 
 def test_a_hook_that_outlived_its_worker_is_adopted_with_all_it_has_said(tmp_path: Path) -> None:
-    go, output = tmp_path / "go", tmp_path / "snap/.hooks/p.on_Snapshot__10_p.sh.stdout.log"
+    go, place = tmp_path / "go", Place(tmp_path / "snap").traces("p", "on_Snapshot__10_p.sh")
     script = f"""echo '{{"type": "Tag", "name": "one"}}'; while [ ! -e {go} ]; do sleep 0.02; done
 echo '{{"type": "Tag", "name": "two"}}'; exit 7"""
-    kill_worker(tmp_path, script, lambda: output.exists() and output.stat().st_size)
+    kill_worker(tmp_path, script, lambda: place.pid.exists() and place.stdout.stat().st_size)
     bench = Bench(tmp_path, "echo must not run", claim=1)
 
     async def meanwhile(_: asyncio.Task[End]) -> None:
