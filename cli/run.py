@@ -104,6 +104,8 @@ def submit(invocation: Invocation, verb: VerbSpec, values: dict[str, dict[str, A
     report = submit_verb(
         invocation.settings, invocation.registry, site.name, verb, values, invocation.workflow_id or None
     )
+    for line in report.logs:
+        note(line)
     if report.warning:
         warn(report.warning)
     shown = _as_json(report)

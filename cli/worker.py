@@ -164,6 +164,7 @@ def _work(invocation: Invocation, settings: Settings, options: WorkerOptions) ->
     from cli.progress import watching
     from engine.app import run_worker
     from engine.clock import SystemClock
+    from engine.dialect import database_url, shown
     from engine.views.progress import of_everything
     from engine.views.reader import Views
 
@@ -175,7 +176,7 @@ def _work(invocation: Invocation, settings: Settings, options: WorkerOptions) ->
                 return of_everything(connection, SystemClock().now())
 
         with watching(look, invocation.log_lines) as observer:
-            observer.notice(f"engine DB {settings.engine_db}, sites dir {settings.sites_dir}")
+            observer.notice(f"engine DB {shown(database_url(settings.engine_db))}, sites dir {settings.sites_dir}")
             return run_worker(settings, registry, options, observer)
 
 

@@ -79,6 +79,8 @@ class SubmitReport:
     target_op: str | None
     verb_data_json: str
     warning: str | None
+    #: What the verb logged, line by line.
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def submit_verb(
                 target_op=done.target_op,
                 verb_data_json=done.verb_data,
                 warning=done.submitted.warning,
+                logs=tuple(line.message for line in done.logs),
             )
 
         return asyncio.run(run())

@@ -14,7 +14,7 @@ from engine.js.jobs import ChildBusy, VerbJob, VerbOutcome
 from engine.js.pool import JsPool, ScriptFailed
 from engine.js.ports import SessionSpec
 from engine.js.spec import strings
-from engine.model import NewWorkflow
+from engine.model import LogLine, NewWorkflow
 from engine.plugins.site import Site
 from engine.store.store import Store
 from engine.store.types import Submitted
@@ -31,6 +31,8 @@ class Submission:
     submitted: Submitted
     target_op: str | None
     verb_data: str
+    #: What the verb logged.
+    logs: tuple[LogLine, ...] = ()
 
 
 async def submit(
@@ -153,4 +155,4 @@ def _store(store: Store, site: Site, home: str, workflow: NewWorkflow, outcome: 
     returned = _returned(outcome)
     target = outcome.settings.get("targetOpID") or returned.get("targetOpID")
     data = json.dumps(returned["data"], ensure_ascii=False) if "data" in returned else outcome.result.data
-    return Submission(submitted, None if target is None else str(target), data)
+    return Submission(submitted, None if target is None else str(target), data, outcome.result.logs)

@@ -253,7 +253,7 @@ def _parameters(values: list[Any]) -> list[SqlValue]:
     for value in values:
         if isinstance(value, dict):
             out.append(int(value["$int"]) if "$int" in value else value["$bytes"].encode("latin-1"))
-        elif isinstance(value, bool) or (isinstance(value, float) and value.is_integer() and abs(value) <= _SAFE):
+        elif isinstance(value, float) and value.is_integer() and abs(value) <= _SAFE:
             out.append(int(value))
         else:
             out.append(value)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from engine.dialect import qmark_to_format
-from engine.errors import ConfigError
+from engine.errors import ConfigError, DatabaseRefused
 from engine.js.ports import DatabaseBusy, Rows, SqlRefused, SqlValue
 from engine.projection.sqlite import GUARDED, has_content, is_control
 
@@ -23,6 +26,8 @@ except ModuleNotFoundError as missing:  # pragma: no cover - the extra is not in
 LOCK_MILLISECONDS = 10_000
 _IDLE_MILLISECONDS = 120_000
 
+#: Trying again would not help.
+_NOT_OURS = re.compile(r"authentication failed|no pg_hba\.conf entry|no password supplied|role .* does not exist|Servname", re.I)
 _CHANGES = re.compile(r"\b(insert|update|delete|merge|truncate|drop|alter)\b", re.IGNORECASE)
 _TOKEN = re.compile(
     r"""\b[eE]'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*"   # strings and names
@@ -51,9 +56,13 @@ class PostgresqlDatabase:
         try:
             return psycopg.connect(self._url, autocommit=True, options=options, connect_timeout=10)
         except psycopg.OperationalError as error:
-            if "does not exist" in str(error) and self._create():
+            if re.search(r'database ".*" does not exist', str(error)) and self._create():
                 return psycopg.connect(self._url, autocommit=True, options=options, connect_timeout=10)
-            raise DatabaseBusy(f"{self.name}: {error}") from error
+            if _NOT_OURS.search(str(error)):
+                raise DatabaseRefused(f"{self.name}: {_first_line(error)}") from error
+            raise DatabaseBusy(f"{self.name}: {_first_line(error)}") from error
+        except psycopg.ProgrammingError as error:
+            raise ConfigError(f"siteDatabaseURL is not a PostgreSQL URL: {_first_line(error)}") from error
 
     def _create(self) -> bool:
         info = psycopg.conninfo.conninfo_to_dict(self._url)
@@ -147,7 +156,7 @@ class PostgresqlDatabase:
     def _one(self, sql: str, params: Sequence[SqlValue]) -> psycopg.Cursor[Any]:
         """Run a single statement. Whatever the text hides, a pipeline takes no second one: a COMMIT cannot slip in."""
         if params:
-            return self._connection.execute(qmark_to_format(sql).encode(), list(params))
+            return self._connection.execute(qmark_to_format(sql).encode(), [_bound(value) for value in params])
         with self._connection.pipeline():
             return self._connection.execute(sql.encode())
 
@@ -214,11 +223,26 @@ class PostgresqlDatabase:
             raise SqlRefused(str(error).splitlines()[0]) from error
 
 
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _bound(value: SqlValue) -> SqlValue:
+    """A literal of no type yet: PostgreSQL reads it as the column wants it, a boolean or a number."""
+    return str(int(value)) if isinstance(value, bool) else value
+
+
 def _plain(value: Any) -> SqlValue:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, memoryview):
         return bytes(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, date):
+        return value.isoformat()
     return value if isinstance(value, int | float | str | bytes) or value is None else str(value)
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from engine.clock import Clock, Micros, rfc3339
 from engine.js.ports import AlreadyApplied, DatabaseBusy, Rows, SessionSpec, SqlRefused, SqlValue, StaleClaim
 from engine.model import Record
+from engine.projection.sqlite import changes
 
 #: Between two tries to end a running statement.
 _INTERRUPT_SECONDS = 0.01
@@ -88,10 +89,14 @@ class Session:
         return self._wrote or bool(self._records)
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
-        """Read; after the first write, one's own writes too."""
+        """Read, or write and read what ``RETURNING`` gives; after the first write, one's own writes too."""
         with self._mutex:
             self._alive()
-            self._begin()
+            if changes(sql):
+                self._begin_writing()
+                self._wrote = True
+            else:
+                self._begin()
             with self._still_open():
                 return self._database.query(sql, params)
 

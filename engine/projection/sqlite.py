@@ -208,6 +208,17 @@ def is_control(statement: str, *, nested: bool = False) -> bool:
     return any(words == control or words.startswith(f"{control} ") for control in _CONTROL)
 
 
+_CHANGING = re.compile(r"\b(insert|update|delete|replace|merge|create|drop|alter|truncate)\b", re.IGNORECASE)
+
+
+def changes(sql: str) -> bool:
+    """Whether a statement that is asked as a query writes: ``INSERT … RETURNING``, also below a ``WITH``."""
+    content = _content(sql, nested=True)
+    first = re.match(r"\w*", content)
+    word = first[0].lower() if first else ""
+    return bool(_CHANGING.fullmatch(word)) or (word == "with" and bool(_CHANGING.search(content)))
+
+
 def split(sql: str) -> list[str]:
     """Statements one by one, triggers and all; blank ones left out. Raises SqlRefused."""
     if "\0" in sql:
