@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import warnings
@@ -63,8 +64,9 @@ class Postgres:
         own = postmaster.cpu_times()
         total = own.user + own.system + own.children_user + own.children_system
         for child in postmaster.children():
-            with_child = child.cpu_times()
-            total += with_child.user + with_child.system
+            with contextlib.suppress(psutil.Error):
+                used = child.cpu_times()
+                total += used.user + used.system
         return float(total)
 
     def close(self) -> None:
