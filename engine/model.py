@@ -60,11 +60,13 @@ class EdgeKind(StrEnum):
     ``success``: the target succeeded; its failure or cancellation cancels the dependent.
     ``terminal``: the target ended in any state.
     ``settled``: the target ended, or its first attempt did (an op waiting for a retry counts as over).
+    ``begun``: as ``settled``, or the target said while it ran that nobody need wait for its end.
     """
 
     SUCCESS = "success"
     TERMINAL = "terminal"
     SETTLED = "settled"
+    BEGUN = "begun"
 
 
 class BackoffKind(StrEnum):

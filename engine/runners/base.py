@@ -6,14 +6,18 @@ A runner turns a leased op into a :class:`~engine.model.Result` or raises :class
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.clock import Micros
 from engine.errors import OpError
-from engine.model import EMPTY_RESULT, JsonText, Lease, Op, Result
+from engine.model import EMPTY_RESULT, JsonText, Lease, NewOp, Op, Result
 from engine.plugins.site import Site
+
+
+async def _unavailable(*_: object) -> None:
+    raise OpError("runner_error", "there is no worker behind this run")
 
 
 class Refund(Exception):
@@ -55,6 +59,12 @@ class RunContext:
     prepare: Callable[[Result], Awaitable[None]]
     #: The workflow's cookie jar (a JSON object), None where there is none yet.
     cookies: Callable[[], Awaitable[JsonText | None]]
+    #: The machine of this worker.
+    machine: str = ""
+    #: Store ops now; they stay whatever becomes of this one. Raises OpError or LeaseLost.
+    emit: Callable[[Sequence[NewOp]], Awaitable[None]] = _unavailable
+    #: The op goes on without a slot of the worker, and edges of kind ``begun`` to it are met. Raises LeaseLost.
+    background: Callable[[], Awaitable[None]] = _unavailable
 
 
 class Runner(Protocol):

@@ -259,7 +259,7 @@ class GraphPlan:
                 return target.status == OpStatus.SUCCEEDED
             case EdgeKind.TERMINAL:
                 return target.status in _ENDED
-            case EdgeKind.SETTLED:
+            case EdgeKind.SETTLED | EdgeKind.BEGUN:
                 return target.status in _ENDED or (target.status == OpStatus.READY and target.attempts > 0)
 
     def _write_aliases(self) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:

@@ -77,6 +77,11 @@ class Consequences:
             states = self._cancel_dependents(self._doomed_by(states))
             settled_once = ()
 
+    def begun(self, pk: int) -> None:
+        """A running op said that nobody need wait for its end."""
+        statement = update(edge).where(edge.c.target_pk == pk, ~edge.c.satisfied, edge.c.kind == EdgeKind.BEGUN.value)
+        self._decrement(self.connection.scalars(statement.values(satisfied=True).returning(edge.c.op_pk)).all())
+
     def _satisfy(self, states: Mapping[int, OpStatus], settled_once: Iterable[int]) -> list[int]:
         met: list[int] = []
         succeeded = [pk for pk, state in states.items() if state is OpStatus.SUCCEEDED]
@@ -84,7 +89,7 @@ class Consequences:
         for targets, condition in (
             (succeeded, None),
             (dropped, edge.c.kind != EdgeKind.SUCCESS.value),
-            (list(settled_once), edge.c.kind == EdgeKind.SETTLED.value),
+            (list(settled_once), edge.c.kind.in_([EdgeKind.SETTLED.value, EdgeKind.BEGUN.value])),
         ):
             for batch in batches(sorted(targets)):
                 statement = update(edge).where(edge.c.target_pk.in_(batch), ~edge.c.satisfied)

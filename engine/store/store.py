@@ -16,6 +16,7 @@ from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflo
 from engine.store import changes, claim, fork, homes, leases, migrate, operate, retention, submit
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
+from engine.store.propagate import Consequences
 from engine.store.schema import cookie_jar, op, site, workflow
 from engine.store.settle import Settling
 from engine.store.types import (
@@ -188,6 +189,37 @@ class Store:
             plan.check(row.workflow_pk, own, lease.op_pk)
             plan.accept(row.workflow_pk, [spec for spec in own if spec.explicit_id])
             plan.reserve(lease.op_pk)
+
+    def emit(self, lease: Lease, specs: Sequence[NewOp]) -> None:
+        """Store ops while their emitter runs; they stay whatever becomes of it. Raises OpError and LeaseLost."""
+        self._know_lanes(specs)
+        with self.database.write() as connection:
+            workflow_pk = self._held(connection, lease)
+            plan = GraphPlan(connection, self._lane, self.clock.now())
+            plan.load((workflow_pk, spec) for spec in specs)
+            plan.check(workflow_pk, specs, lease.op_pk)
+            plan.accept(workflow_pk, specs)
+            consequences = Consequences(connection, self.clock.now())
+            consequences.inserted(plan.write())
+            consequences.finish()
+            self._announce(connection, consequences.made_ready)
+
+    def begun(self, lease: Lease) -> None:
+        """Let go on what waits for the beginning of the leased op only. Raises LeaseLost."""
+        with self.database.write() as connection:
+            self._held(connection, lease)
+            consequences = Consequences(connection, self.clock.now())
+            consequences.begun(lease.op_pk)
+            consequences.finish()
+            self._announce(connection, consequences.made_ready)
+
+    def _held(self, connection: Connection, lease: Lease) -> int:
+        """The workflow of the leased op. Raises LeaseLost."""
+        query = select(op.c.token, op.c.workflow_pk).where(op.c.pk == lease.op_pk).with_for_update()
+        row = connection.execute(query).one_or_none()
+        if row is None or row.token != lease.token:
+            raise LeaseLost(lease.token)
+        return int(row.workflow_pk)
 
     def put_blobs(self, bodies: Sequence[Artifact]) -> None:
         """Store artifact bodies ahead of the artifacts that will name them."""

@@ -25,7 +25,8 @@ class Committer:
     def __init__(self, store: Store, database: DatabaseThread, made_ready: Callable[[], None]) -> None:
         self._store = store
         self._database = database
-        self._made_ready = made_ready
+        #: Call after a commit that made ops ready.
+        self.made_ready = made_ready
         self._waiting: list[tuple[Settlement, asyncio.Future[Verdict]]] = []
         self._started: list[tuple[str, Micros]] = []
         self._bell = asyncio.Event()
@@ -74,4 +75,4 @@ class Committer:
             if not future.done():
                 future.set_result(verdict)
         if report.made_ready:
-            self._made_ready()
+            self.made_ready()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -32,7 +32,7 @@ class Homes:
     def __init__(self, store: Store, database: DatabaseThread, machine_id: str) -> None:
         self._store = store
         self._database = database
-        self._machine_id = machine_id
+        self.here = machine_id
         #: Home and the instant of the last look.
         self._known: dict[str, tuple[str, float]] = {}
 
@@ -40,7 +40,7 @@ class Homes:
         """The machine that holds the site's DB."""
         home, looked = self._known.get(site, ("", 0.0))
         if not home or time.monotonic() - looked > _LOOK_AGAIN:
-            home = await self._database.until_done(self._store.home_of, site, self._machine_id)
+            home = await self._database.until_done(self._store.home_of, site, self.here)
             self._known[site] = (home, time.monotonic())
         return home
 
@@ -66,11 +66,16 @@ class Workbench:
 
     def _place(self, op: NewOp, homes: Mapping[str, str]) -> NewOp:
         site = self.sites.get(op.site)
-        return op if site is None else replace(op, machine=site.machine_for(op.kind, homes[op.site]))
+        if site is None:
+            return op
+        return replace(op, machine=site.machine_for(op.kind, homes[op.site]) or op.machine)
 
 
-async def execute(leased: LeasedOp, bench: Workbench, began: Callable[[], None]) -> Outcome:
-    """Run one claimed op to its outcome; ``began`` is called when its code really starts.
+async def execute(
+    leased: LeasedOp, bench: Workbench, began: Callable[[], None], detached: Callable[[], None] = lambda: None
+) -> Outcome:
+    """Run one claimed op to its outcome; ``began`` is called when its code really starts, ``detached`` when nobody
+    need wait for its end any more.
 
     Only LeaseLost and cancellation come out as exceptions.
     """
@@ -78,7 +83,7 @@ async def execute(leased: LeasedOp, bench: Workbench, began: Callable[[], None])
     evidence = EMPTY_RESULT
     try:
         site, runner = _find(leased, bench)
-        context = _context(leased, site, bench, began)
+        context = _context(leased, site, bench, began, detached)
         if leased.planned is not None:
             found = await runner.resolve(context)
             return Fenced() if found is None else Succeeded(await bench.placed(found))
@@ -114,7 +119,9 @@ def _find(leased: LeasedOp, bench: Workbench) -> tuple[Site, Runner]:
     return site, runner
 
 
-def _context(leased: LeasedOp, site: Site, bench: Workbench, began: Callable[[], None]) -> RunContext:
+def _context(
+    leased: LeasedOp, site: Site, bench: Workbench, began: Callable[[], None], detached: Callable[[], None]
+) -> RunContext:
     op, lease = leased.op, leased.lease
 
     async def prepare(result: Result) -> None:
@@ -126,6 +133,16 @@ def _context(leased: LeasedOp, site: Site, bench: Workbench, began: Callable[[],
     async def cookies() -> JsonText | None:
         return await bench.database.until_done(bench.store.cookies, op.workflow.id)
 
+    async def emit(specs: Sequence[NewOp]) -> None:
+        placed = await bench.placed(Result(emitted=tuple(specs)))
+        await bench.database.until_done(bench.store.emit, lease, placed.emitted)
+        bench.committer.made_ready()
+
+    async def background() -> None:
+        await bench.database.until_done(bench.store.begun, lease)
+        detached()
+        bench.committer.made_ready()
+
     return RunContext(
         op=op,
         lease=lease,
@@ -135,4 +152,7 @@ def _context(leased: LeasedOp, site: Site, bench: Workbench, began: Callable[[],
         started=began,
         prepare=prepare,
         cookies=cookies,
+        machine=bench.homes.here,
+        emit=emit,
+        background=background,
     )

@@ -40,6 +40,8 @@ class Slot:
     begun: bool = False
     #: The lease is gone: whatever comes out is thrown away.
     lost: bool = False
+    #: Nobody need wait for it: it takes no place among the ops in flight.
+    detached: bool = False
     #: The outcome is on its way into the database: nothing may cancel that.
     settling: bool = False
 
@@ -54,6 +56,8 @@ class Worker:
     heartbeat: Heartbeat
     wake: Wake
     observer: Observer
+    #: Seconds that an op which is told to end may take for it.
+    patience: float = 0.0
     report: WorkerReport = field(default_factory=WorkerReport)
     _slots: dict[str, Slot] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -157,11 +161,15 @@ class Worker:
         self.committer.started(slot.leased.lease.token, self.store.clock.now())
         self.observer.op_started(slot.leased.op)
 
+    def _detach(self, slot: Slot) -> None:
+        slot.detached = True
+        self.wake.ring()
+
     async def _outcome(self, slot: Slot) -> Outcome | None:
         if self._giving_back():
             return Interrupted("the worker stopped before the op began")
         try:
-            return await execute(slot.leased, self.bench, lambda: self._began(slot))
+            return await execute(slot.leased, self.bench, lambda: self._began(slot), lambda: self._detach(slot))
         except LeaseLost:
             slot.lost = True
         except asyncio.CancelledError:
@@ -232,7 +240,7 @@ class Worker:
         return 0 < self.options.max_cycles <= self.report.cycles
 
     def _free(self) -> int:
-        return self.options.max_workers - len(self._slots)
+        return self.options.max_workers - sum(not slot.detached for slot in self._slots.values())
 
     def _pause(self, next_due: Micros | None) -> float:
         pause = self.options.poll_interval
@@ -247,7 +255,7 @@ class Worker:
             await asyncio.wait(self._tasks(), timeout=limit)
         self._cancel(lambda slot: True)
         if self._slots:
-            await asyncio.wait(self._tasks(), timeout=_LAST_WORDS)
+            await asyncio.wait(self._tasks(), timeout=self.patience + _LAST_WORDS)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [slot.task for slot in self._slots.values() if slot.task is not None]
