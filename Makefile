@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lock chaos bench bench-quick clean
+.PHONY: docs demo test check lock chaos bench bench-quick clean
 
 demo: $(INSTALLED)
 	$(BIN)/scraper demo
@@ -36,6 +36,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(INSTALLED)
+
+# The one page that is made from the code; a test says when it is out of date.
+docs: $(INSTALLED)
+	$(BIN)/python -m cli.reference > docs/reference/commands.md
 
 lock: $(INSTALLED)
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header -o requirements.lock

@@ -112,6 +112,30 @@ def _section(title: str, headers: tuple[str, ...], rows: list[tuple[object, ...]
 
 
 @app.command()
+def logs(
+    ctx: typer.Context,
+    op_id: OpId,
+    workflow: OpWorkflow = None,
+    engine_db: EngineDb = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print what an op's script logged, over all its attempts.
+
+    Example: scraper op logs books-crawl-1:submit:001
+    """
+    from cli.opening import reading
+    from engine.views.lists import logs as logs_of
+
+    with reading(ctx, engine_db) as connection:
+        lines = logs_of(connection, op_id, workflow)
+    if output is Format.JSON:
+        print_json({"opID": op_id, "lines": lines})
+        return
+    for line in lines:
+        say(f"{instant(line.logged_at)} {line.level} {line.message}")
+
+
+@app.command()
 def retry(
     ctx: typer.Context,
     op_id: OpId,

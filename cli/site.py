@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 class SiteGroup(TyperGroup):
     """The fixed subcommands, and one for every site."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The fixed subcommands; a shell that completes is offered the sites too."""
+        fixed = list(super().list_commands(ctx))
+        return fixed + sorted(_completable(ctx)) if ctx.resilient_parsing else fixed
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A fixed subcommand, else the site of that name. Raises UsageError, SiteError."""
         fixed = super().get_command(ctx, cmd_name)
-        if fixed is not None or ctx.resilient_parsing:
+        if fixed is not None or (ctx.resilient_parsing and cmd_name not in _completable(ctx)):
             return fixed
         if cmd_name.startswith("-"):
             return unknown_command(ctx, cmd_name, ())
@@ -51,6 +56,15 @@ class SiteGroup(TyperGroup):
         if names:
             with formatter.section("Sites"):
                 formatter.write_dl(sorted(names))
+
+
+def _completable(ctx: Any) -> Iterable[str]:
+    from engine.errors import ScraperError
+
+    try:
+        return invocation_of(ctx).quiet_registry.sites
+    except ScraperError:  # a shell that completes is told nothing about a broken configuration
+        return ()
 
 
 app = typer.Typer(cls=SiteGroup, add_completion=False, rich_markup_mode=None, no_args_is_help=True)

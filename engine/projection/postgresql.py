@@ -27,7 +27,9 @@ LOCK_MILLISECONDS = 10_000
 _IDLE_MILLISECONDS = 120_000
 
 #: Trying again would not help.
-_NOT_OURS = re.compile(r"authentication failed|no pg_hba\.conf entry|no password supplied|role .* does not exist|Servname", re.I)
+_NOT_OURS = re.compile(
+    r"authentication failed|no pg_hba\.conf entry|no password supplied|role .* does not exist|Servname", re.IGNORECASE
+)
 _CHANGES = re.compile(r"\b(insert|update|delete|merge|truncate|drop|alter)\b", re.IGNORECASE)
 _TOKEN = re.compile(
     r"""\b[eE]'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*"   # strings and names

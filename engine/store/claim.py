@@ -66,7 +66,7 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
         return Claim((), None)
     lanes = _due_lanes(connection, request, now)
     rows = _take(connection, lanes, request.limit, now)
-    rows.extend(_fence_duties(connection, request.limit - len(rows), now))
+    rows.extend(_fence_duties(connection, request, request.limit - len(rows), now))
     leased = _lease(connection, rows, request, now) if rows else ()
     _reschedule(connection, [looked_at for looked_at in lanes if looked_at.visited], now)
     return Claim(leased, _next_due(connection, request, now))
@@ -173,17 +173,20 @@ def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now
     return list(connection.execute(query))
 
 
-def _fence_duties(connection: Connection, count: int, now: Micros) -> list[Any]:
-    """Canceled ops whose inbox key is still open, unless somebody is at it."""
+def _fence_duties(connection: Connection, request: ClaimRequest, count: int, now: Micros) -> list[Any]:
+    """Canceled ops whose inbox key is still open, unless somebody is at it; the key is where the op would have run."""
     if count <= 0:
         return []
     query = (
         OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
         .where(op.c.expires_at.is_(None) | (op.c.expires_at < now))
+        .where(op.c.lane_pk.in_(select(lane.c.pk).where(lane.c.machine.in_(["", request.machine]))))
         .order_by(op.c.pk)
         .limit(count)
         .with_for_update(of=op, skip_locked=True)
     )
+    if request.sites is not None:
+        query = query.where(op.c.site.in_(sorted(request.sites)))
     rows = list(connection.execute(query))
     connection.execute(
         update(attempt)

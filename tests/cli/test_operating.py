@@ -194,11 +194,23 @@ def test_completion_scripts_are_printed(tmp_path: Path, shell: str) -> None:
 def test_a_shell_completes_commands(here: Path) -> None:
     asked = {"COMP_WORDS": "scraper work", "COMP_CWORD": "1", "_SCRAPER_COMPLETE": "complete_bash"}
     assert scraper(here, **asked).out.split() == ["worker", "workflow"]
+    asked |= {"COMP_WORDS": "scraper site sh", "COMP_CWORD": "2", "SCRAPER_SITES_MANIFEST_DIRS": "sites"}
+    assert scraper(here, **asked).out.split() == ["show", "shop"]
+    asked |= {"COMP_WORDS": "scraper site shop run s", "COMP_CWORD": "4"}
+    assert scraper(here, **asked).out.split() == ["seed"]
+
+
+def test_what_a_script_logged_is_printed(here: Path) -> None:
+    (line,) = shown(here, "op", "logs", "list")["lines"]
+    assert line["message"] == "listing 3"
+    assert run(here, "op", "logs", "list").out.endswith(" info listing 3\n")
 
 
 def test_an_engine_database_is_migrated_and_workers_are_listed(tmp_path: Path) -> None:
     made = shown(tmp_path, "engine", "migrate", "--engine-db", "other.db")
     assert made["currentVersion"] == 2
+    known = shown(tmp_path, "engine", "migrations", "status", "--engine-db", "other.db")["migrations"]
+    assert [one["version"] for one in known if one["appliedAt"]] == [1, 2]
     assert shown(tmp_path, "worker", "list", "--engine-db", "other.db") == {"workers": []}
 
 

@@ -298,3 +298,16 @@ def test_a_claim_for_some_sites_leaves_the_others_alone(store: Store) -> None:
     assert ids(store, sites=frozenset({SITE})) == ["ours"]
     assert ids(store, sites=frozenset({SITE})) == []
     assert ids(store) == ["theirs"]
+
+
+def test_the_inbox_key_of_a_canceled_op_is_closed_on_its_own_machine_by_a_worker_of_its_site(store: Store) -> None:
+    submit(store, [new_op("a", machine="m1")])
+    claim_one(store, "a")
+    store.cancel("w1")
+    assert claim(store, machine="m2").leased == ()
+    assert store.idle("m2")
+    assert claim(store, sites=frozenset({"other"})).leased == ()
+    assert store.idle("m1", frozenset({"other"}))
+    assert not store.idle("m1")
+    (duty,) = claim(store).leased
+    assert (duty.op.id, duty.planned is not None) == ("a", True)
