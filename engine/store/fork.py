@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, Text, case, cast, exists, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, Table, Text, case, cast, func, insert, literal, or_, select, update
 
 from engine.clock import Micros
 from engine.dialect import insert_or_ignore
 from engine.errors import UsageError
 from engine.faults import did_you_mean
 from engine.model import EdgeKind, OpStatus, WorkflowStatus
-from engine.store.fork_scope import State, asked, copied, link, rerun, scope
+from engine.store.fork_scope import State, copied, link, names_in_use, rerun, scope
 from engine.store.graph import UNBORN
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps
@@ -239,16 +239,14 @@ class _Copying:
 
     def names_and_cookies(self) -> None:
         """Ids that were deduplicated away, as far as something that stays used them; the cookie jar."""
-        taken = copied.alias("taken")
-        used = exists().where(asked.c.said == op_alias.c.alias)
-        stays = ~exists().where(rerun.c.pk == asked.c.emitter_pk)
+        used = names_in_use()
         names = (
             select(literal(self.new_pk), op_alias.c.alias, copied.c.new_pk)
             .select_from(op_alias)
             .join(copied, copied.c.pk == op_alias.c.op_pk)
+            .outerjoin(used, used.c.said == op_alias.c.alias)
             .where(op_alias.c.workflow_pk == self.source_pk, copied.c.state != State.BLANK.value)
-            .where(or_(~used, exists().where(asked.c.said == op_alias.c.alias, stays)))
-            .where(~exists().where(taken.c.id == op_alias.c.alias))
+            .where(used.c.said.is_(None) | (used.c.stays == 1), op_alias.c.alias != copied.c.id)
         )
         self.connection.execute(insert(op_alias).from_select(["workflow_pk", "alias", "op_pk"], names))
         jar = select(literal(self.new_pk), cookie_jar.c.jar_json, literal(self.now))

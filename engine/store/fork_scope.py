@@ -17,7 +17,9 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     MetaData,
+    Select,
     String,
+    Subquery,
     Table,
     case,
     exists,
@@ -25,7 +27,6 @@ from sqlalchemy import (
     insert,
     literal,
     null,
-    or_,
     select,
     true,
 )
@@ -143,12 +144,9 @@ def _mark_rerun(connection: Connection, roots: Sequence[int]) -> None:
 def _choose(connection: Connection, workflow_pk: int) -> None:
     columns = ["pk", "id", "state"]
     ours = (op.c.workflow_pk == workflow_pk) & (op.c.status != UNBORN)
-    runs_again = exists().where(rerun.c.pk == op.c.pk)
-    kept = select(op.c.pk, op.c.id, literal(State.KEPT.value)).where(ours, ~runs_again)
+    kept = select(op.c.pk, op.c.id, literal(State.KEPT.value)).where(ours, ~exists().where(rerun.c.pk == op.c.pk))
     connection.execute(insert(copied).from_select(columns, kept))
-    chosen = _id_it_keeps()
-    again = select(op.c.pk, chosen, literal(State.AGAIN.value)).where(ours, runs_again, chosen.is_not(None))
-    connection.execute(insert(copied).from_select(columns, again))
+    connection.execute(insert(copied).from_select(columns, _put_back()))
     there = copied.alias("there")
     blank = (
         select(op.c.pk, op.c.id, literal(State.BLANK.value))
@@ -161,13 +159,39 @@ def _choose(connection: Connection, workflow_pk: int) -> None:
     connection.execute(insert(copied).from_select(columns, blank))
 
 
-def _id_it_keeps() -> ColumnElement[str | None]:
-    """The id under which something that stays still asks for an op that runs again; NULL where nothing does.
+def _put_back() -> Select[tuple[int, str, str]]:
+    """The ops that run again and are there from the start, under an id by which something that stays knows them.
 
     Where only an id that was deduplicated away is left, the op goes by that: its own will be used anew by its creator.
     """
-    stays = ~exists().where(rerun.c.pk == asked.c.emitter_pk)
-    anyone = exists().where(asked.c.op_pk == op.c.pk)
-    by_its_id = exists().where(asked.c.op_pk == op.c.pk, asked.c.said == op.c.id, stays)
-    other_id = select(func.min(asked.c.said)).where(asked.c.op_pk == op.c.pk, stays).correlate(op).scalar_subquery()
-    return case((or_(op.c.parent_id.is_(None), ~anyone, by_its_id), op.c.id), else_=other_id)
+    by_anyone = select(asked.c.op_pk).distinct().subquery()
+    by_what_stays = (
+        select(
+            asked.c.op_pk, func.min(asked.c.said).label("said"), func.max(_number(asked.c.said == op.c.id)).label("own")
+        )
+        .join(op, op.c.pk == asked.c.op_pk)
+        .where(~exists().where(rerun.c.pk == asked.c.emitter_pk))
+        .group_by(asked.c.op_pk)
+        .subquery()
+    )
+    submitted = op.c.parent_id.is_(None) | by_anyone.c.op_pk.is_(None)
+    known_as = case((submitted | (by_what_stays.c.own == 1), op.c.id), else_=by_what_stays.c.said)
+    return (
+        select(op.c.pk, known_as, literal(State.AGAIN.value))
+        .select_from(rerun)
+        .join(op, op.c.pk == rerun.c.pk)
+        .outerjoin(by_anyone, by_anyone.c.op_pk == op.c.pk)
+        .outerjoin(by_what_stays, by_what_stays.c.op_pk == op.c.pk)
+        .where(known_as.is_not(None))
+    )
+
+
+def names_in_use() -> Subquery:
+    """Every id that was asked for: ``said``, and ``stays`` = 1 where something that stays did."""
+    stays = func.max(_number(rerun.c.pk.is_(None))).label("stays")
+    query = select(asked.c.said, stays).outerjoin(rerun, rerun.c.pk == asked.c.emitter_pk)
+    return query.group_by(asked.c.said).subquery()
+
+
+def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return case((condition, 1), else_=0)
