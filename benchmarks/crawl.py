@@ -22,7 +22,7 @@ AT_ONCE = 16
 
 def benchmark(bench: Bench) -> Benchmark:
     """Ours beside Scrapy with JOBDIR, and Crawlee on SQL storage and in memory."""
-    pages = bench.size(2_000, 150)
+    pages = bench.size(2_000, 100)
     served: list[str] = []
 
     def base() -> str:

@@ -18,7 +18,7 @@ TITLE = "no-op ops beside many finished and waiting ones"
 def benchmark(bench: Bench) -> Benchmark:
     """Both databases, empty and full. A full one is loaded once and used in every round."""
     finished, waiting = bench.size(1_000_000, 100_000), bench.size(100_000, 10_000)
-    count = bench.size(20_000, 3_000)
+    count = bench.size(20_000, 2_000)
     full: dict[str, Place] = {}
     contestants = []
     for shown, dialect in (("SQLite", "sqlite"), ("PostgreSQL", "postgresql")):

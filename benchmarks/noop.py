@@ -12,11 +12,11 @@ TITLE = "no-op ops through one worker, submission excluded"
 def benchmark(bench: Bench) -> Benchmark:
     """Ours on both databases beside every queue."""
     counts = {
-        "ours": bench.size(50_000, 6_000),
-        "huey": bench.size(10_000, 2_000),
-        "pgqueuer": bench.size(20_000, 3_000),
-        "procrastinate": bench.size(3_000, 500),
-        "dbos": bench.size(1_000, 200),
+        "ours": bench.size(50_000, 3_000),
+        "huey": bench.size(10_000, 1_000),
+        "pgqueuer": bench.size(20_000, 2_000),
+        "procrastinate": bench.size(3_000, 300),
+        "dbos": bench.size(1_000, 100),
     }
     return Benchmark(
         title=TITLE,
