@@ -1,4 +1,4 @@
-"""Claims: what they read, whom they serve first, and the policies they spend."""
+"""Claims: what they read, whom they serve first, and the policies they spend (STORE-32 to STORE-37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases that expire, attempts that count, and failures that are tried again."""
+"""Leases that expire, attempts that count, and failures that are tried again (STORE-27 to STORE-30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do, dedup keys, and the status a workflow shows."""
+"""What operators do, dedup keys, and the status a workflow shows (STORE-20 to STORE-26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers as processes: frozen, stopped, canceled, crowded (WRK-1 to WRK-19)."""
+"""Workers as processes: frozen, stopped, canceled (WRK-1 to WRK-19)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.clock import SECOND
-from engine.model import NewOp
 from tests.worker.lab import COUNTERS, Lab, js
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,52 +152,3 @@ def test_cancel_stops_a_running_op_and_nothing_completes_afterwards(
     assert lab.attempts("a") == ["canceled", "canceled"]
     assert lab.site("SELECT n FROM counter") == [(1,)]
     assert lab.site("SELECT count(*) FROM scraper_inbox WHERE outcome IS NULL") == [(1,)]
-
-
-@pytest.mark.parametrize("workers", [2, 8])
-def test_many_workers_run_each_op_once_under_the_queues_policies(
-    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]], workers: int
-) -> None:
-    lab = either_lab
-    manifest = "queuePolicies:\n  - queue: capped\n    maxInFlight: 3\n"
-    manifest += (
-        "  - queue: paced\n    maxInFlight: 100\n    rateLimit: {kind: token_bucket, ratePerSecond: 50, burst: 60}\n"
-    )
-    lab.write("site.yaml", lab.manifest.read_text() + manifest)
-    count = 400
-
-    def noop(name: str, queue: str) -> NewOp:
-        return NewOp(id=name, kind="telepathy", site="shop", queue=queue)
-
-    lab.submit(
-        *(noop(f"free{n}", "") for n in range(count)),
-        *(noop(f"capped{n}", "capped") for n in range(60)),
-        *(noop(f"paced{n}", "paced") for n in range(360)),
-    )
-    processes = [spawn(lab, max_workers=32) for _ in range(workers)]
-    assert [process.wait() for process in processes] == [0] * workers
-    assert set(lab.statuses().values()) == {"failed"}
-    with closing(lab.store()) as store, store.database.read() as connection:
-        query = (
-            "SELECT o.id, a.claimed_at, a.ended_at, q.key FROM attempt a JOIN op o ON o.pk = a.op_pk"
-            " JOIN queue q ON q.pk = o.queue_pk ORDER BY a.claimed_at"
-        )
-        attempts = [tuple(row) for row in connection.exec_driver_sql(query)]
-    assert len(attempts) == len({row[0] for row in attempts}) == count + 420
-    assert _peak([(row[1], row[2]) for row in attempts if row[3] == "capped"]) <= 3
-    paced = [row[1] for row in attempts if row[3] == "paced"]
-    for place, first in enumerate(paced):
-        for later, moment in enumerate(paced[place:], start=1):
-            assert later <= 60 + 50 * (moment - first) / SECOND + 1
-    # a stall of the whole machine costs what a full bucket cannot hold: longer gaps count as long as it fills
-    working = sum(min(later - earlier, 60 * SECOND // 50) for earlier, later in pairwise(paced))
-    assert len(paced) / (working / SECOND) >= 45
-
-
-def _peak(spans: list[tuple[int, int]]) -> int:
-    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans], key=lambda e: (e[0], e[1]))
-    level = peak = 0
-    for _, step in edges:
-        level += step
-        peak = max(peak, level)
-    return peak
