@@ -79,6 +79,18 @@ class JsLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class HookSettings:
+    """How hooks run."""
+
+    #: Where they work; None = ``archive`` beside the site databases.
+    data_dir: Path | None = None
+    #: From SIGTERM to SIGKILL.
+    grace: Micros = 60 * SECOND
+    #: Variables of the worker that hooks see besides the usual ones.
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """How long what belongs to an ended workflow is kept; None = for ever."""
 
@@ -104,9 +116,15 @@ class Settings:
     worker: WorkerSettings = WorkerSettings()
     http: HttpLimits = HttpLimits()
     js: JsLimits = JsLimits()
+    hooks: HookSettings = HookSettings()
     retention: Retention = Retention()
     #: Where each key's value came from, by key; keys that are missing have their default.
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def data_dir(self) -> Path:
+        """Where hooks work."""
+        return (self.hooks.data_dir or self.sites_dir.parent / "archive").absolute()
 
     @property
     def default_policy(self) -> QueuePolicy:
@@ -161,6 +179,11 @@ def _proxy(raw: Any) -> str:
     return text
 
 
+def _names(raw: Any) -> tuple[str, ...]:
+    parts = raw if isinstance(raw, list) else str(raw).split(",")
+    return tuple(str(part).strip() for part in parts if str(part).strip())
+
+
 def _positive_duration(raw: Any) -> Micros:
     duration = parse_duration(raw)
     if duration == 0:
@@ -207,6 +230,9 @@ KEYS: Mapping[str, Key] = {
     "js.timeout": Key("js.timeout", _positive_duration),
     "js.heapMB": Key("js.heap_mb", _at_least(16)),
     "js.residentMB": Key("js.resident_mb", _at_least(64)),
+    "hooks.dataDir": Key("hooks.data_dir", _directory),
+    "hooks.grace": Key("hooks.grace", parse_duration),
+    "hooks.environment": Key("hooks.environment", _names),
     "retention.workflows": Key("retention.workflows", parse_age),
     "retention.results": Key("retention.results", parse_age),
     "retention.artifacts": Key("retention.artifacts", parse_age),

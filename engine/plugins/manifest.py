@@ -223,6 +223,7 @@ def _site(directory: Path, file: Path, value: Mapping[str, Any], js: JsSettings)
         ),
         hook_dirs=tuple(value.get("hookDirs", ())),
         interpreters=dict(value.get("interpreters", {})),
+        hook_config=dict(value.get("hookConfig", {})),
         jobs_root=root("jobsRoot"),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from engine.clock import SECOND, Micros
 from engine.model import QueuePolicy
@@ -54,6 +54,7 @@ class Site:
     http: HttpSettings = HttpSettings()
     hook_dirs: tuple[str, ...] = ()
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    hook_config: Mapping[str, Any] = field(default_factory=dict)
     jobs_root: Path | None = None
 
     def machine_for(self, kind: str, home: str) -> str:

@@ -53,6 +53,10 @@ class OpenDatabases:
         for database in self._open.values():
             database.close()
 
+    def database(self, site: Site) -> Database:
+        """The site's DB, for the engine's own statements."""
+        return self._database(site)
+
     def _database(self, site: Site) -> Database:
         if site.name not in self._open:
             self._open[site.name] = self._connect(site)
