@@ -30,16 +30,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it run at all?")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument(
+        "--rounds", type=int, default=0, metavar="N", help="runs of each contestant (default 3; quick 1)"
+    )
     options = parser.parse_args()
     chosen = [module for module in BENCHMARKS if not options.only or module.NAME in options.only]
     began = time.monotonic()
     with ExitStack() as lasting:
         postgres = Postgres(STATE / "postgresql")
         lasting.callback(postgres.close)
-        bench = Bench(options.quick, Peers(STATE), postgres, lasting)
+        bench = Bench(options.quick, Peers(STATE), postgres, lasting, options.rounds or (1 if options.quick else 3))
         report: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "quick": options.quick,
+            "rounds": bench.rounds,
             "machine": machine(),
             "versions": versions() | {"postgresql": postgres.version} | bench.peers.versions(),
             "benchmarks": {},

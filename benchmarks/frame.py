@@ -67,15 +67,12 @@ class Bench:
     postgres: Postgres
     #: Kept for as long as this runs: servers that several runs of a benchmark use.
     lasting: ExitStack
+    #: How often each contestant runs.
+    rounds: int
 
     def size(self, full: int, quick: int) -> int:
         """The size of a benchmark."""
         return quick if self.quick else full
-
-    @property
-    def rounds(self) -> int:
-        """How often each contestant runs."""
-        return 1 if self.quick else 3
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
