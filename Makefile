@@ -6,19 +6,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: docs demo test check lock chaos bench bench-quick clean
+.PHONY: docs test-tutorial demo test check lock chaos bench bench-quick clean
 
 demo: $(INSTALLED)
 	$(BIN)/scraper demo
 
 test: $(INSTALLED)
-	$(BIN)/pytest -q -n 2 -m "not chaos" --dist worksteal
+	$(BIN)/pytest -q -n 2 -m "not chaos and not tutorial" --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The tutorial and the README, followed to the letter.
+test-tutorial: $(INSTALLED)
+	$(BIN)/pytest -q -m tutorial tests/docs
 
 chaos: $(INSTALLED)
 	$(BIN)/pytest -q -m chaos --timeout 3600 -s
