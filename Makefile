@@ -6,13 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: docs test-tutorial demo test check lock chaos bench bench-quick clean
+.PHONY: docs test-tutorial test-external demo test check lock chaos bench bench-quick clean
 
 demo: $(INSTALLED)
 	$(BIN)/scraper demo
 
 test: $(INSTALLED)
-	$(BIN)/pytest -q -n 2 -m "not chaos and not tutorial" --dist worksteal
+	$(BIN)/pytest -q -n 2 -m "not chaos and not tutorial and not external" --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -23,6 +23,11 @@ check: $(INSTALLED)
 # The tutorial and the README, followed to the letter.
 test-tutorial: $(INSTALLED)
 	$(BIN)/pytest -q -m tutorial tests/docs
+
+# What needs more than Python and make; the packages are Debian's.
+test-external: $(INSTALLED)
+	command -v tmux >/dev/null || apt-get install --yes --quiet tmux || sudo apt-get install --yes --quiet tmux
+	$(BIN)/pytest -q -m external tests/external
 
 chaos: $(INSTALLED)
 	$(BIN)/pytest -q -m chaos --timeout 3600 -s
