@@ -200,6 +200,7 @@ def test_a_broken_extractor_is_repaired_without_fetching_anything_again(here: Pa
         line.replace("http://127.0.0.1:8765", server.url) for line in told.splitlines() if line[:8] == "scraper "
     ] == said
     assert forked.out in told
+    assert "\n".join(lines[:10]) in told
 
 
 def test_a_replay_shows_what_came_of_it_and_leaves_no_trace(here: Path, crawled: Callable[..., Ran]) -> None:
