@@ -17,11 +17,9 @@ from typing import Any
 
 from engine import app
 from engine.config import ManifestDirectory, Settings
-from engine.js.pool import JsPool
 from engine.model import EMPTY_RESULT, Dependency, NewOp, Op, Result
 from engine.plugins.registry import discover
 from engine.runners.base import RunContext, Runner
-from engine.runners.http_wire import Wire
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -118,8 +116,8 @@ def add_runners(more: Mapping[str, Runner]) -> None:
     """Make further kinds known to workers of this process."""
     ours = app._runners
 
-    def runners(settings: Settings, pool: JsPool, wire: Wire | None) -> dict[str, Runner]:
-        return {**ours(settings, pool, wire), **more}
+    def runners(*given: Any, **named: Any) -> dict[str, Runner]:
+        return {**ours(*given, **named), **more}
 
     app._runners = runners
 
