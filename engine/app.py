@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.clock import SystemClock
+from engine.clock import SECOND, Clock, SystemClock
 from engine.config import Settings
 from engine.dialect import database_url, shown
 from engine.errors import OpError, SiteError, UsageError
@@ -29,6 +29,7 @@ from engine.plugins.registry import Registry
 from engine.plugins.site import Site
 from engine.replay import Replay, replay, replay_job
 from engine.runners.base import Runner
+from engine.runners.hook import hook_runner
 from engine.runners.http import HttpRunner, HttpRunnerSettings
 from engine.runners.http_wire import Wire
 from engine.runners.js import JsRunner
@@ -250,7 +251,7 @@ async def _work(
         stack.callback(beats.close)
         await database.until_done(store.register_worker, me)
         pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
-        runners = _runners(settings, pool, wire)
+        runners = _runners(settings, pool, wire, store.clock)
         for runner in runners.values():
             stack.push_async_callback(runner.aclose)
         wake = Wake(store)
@@ -270,6 +271,7 @@ async def _work(
             heartbeat=Heartbeat(store, beats, me, options.lease_duration, observer),
             wake=wake,
             observer=observer,
+            patience=settings.hooks.grace / SECOND,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -282,7 +284,7 @@ async def _work(
     return report
 
 
-def _runners(settings: Settings, pool: JsPool, wire: Wire | None) -> dict[str, Runner]:
+def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) -> dict[str, Runner]:
     """The op kinds of this scraper: one line each."""
     http = HttpRunnerSettings(
         timeout=settings.http.timeout,
@@ -293,6 +295,7 @@ def _runners(settings: Settings, pool: JsPool, wire: Wire | None) -> dict[str, R
     return {
         "js": JsRunner(pool),
         "http/fetch": HttpRunner(http, wire=wire),
+        "hook": hook_runner(settings, clock),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.hooks.layout import Traces
-from engine.hooks.outcome import NOT_STARTED, End
+from engine.hooks.outcome import NOT_STARTED, SKIPPED, End
 from engine.hooks.process import (
     PidRecord,
     end_group,
@@ -71,6 +71,8 @@ class Watch:
     spoke: Callable[[], None] = lambda: None
     #: Called once, when its process runs.
     spawned: Callable[[float], None] = lambda _began: None
+    #: Whether everything the hook serves is over: it is then told to end.
+    over: Callable[[], bool] = lambda: False
     stream: RecordStream = field(default_factory=RecordStream)
     adopted: bool = False
     began: float = 0.0
@@ -84,6 +86,9 @@ class Watch:
         if found is not None:
             return found
         if self._child is None and not self.adopted:
+            if self.over():
+                self._speak()
+                return End(code=SKIPPED)
             try:
                 self._start()
             except OSError as error:
@@ -155,18 +160,17 @@ class Watch:
                 deadline = self.began + self.job.timeout
                 while not exited.done():
                     if not await self._read(output):
-                        left = deadline - time.time() if timed_out is None else _TICK
-                        await asyncio.wait({exited}, timeout=max(0.001, min(_TICK, left)))
-                    if timed_out is None and time.time() >= deadline and not exited.done():
+                        await asyncio.wait({exited}, timeout=max(0.001, min(_TICK, deadline - time.time())))
+                    if exited.done():
+                        break
+                    if self.over():
+                        self.job.traces.dismissed.touch()
+                    elif time.time() >= deadline:
                         timed_out = self.job.timeout
-                        ending = asyncio.ensure_future(self._end())
-                        try:
-                            while not ending.done():
-                                await self._read(output)
-                                await asyncio.wait({ending}, timeout=_TICK)
-                        except asyncio.CancelledError:
-                            await _undisturbed(ending)
-                            raise
+                    else:
+                        continue
+                    await self._end_reading(output)
+                    break
                 code = await self._collect()
                 while await self._read(output):
                     pass
@@ -175,6 +179,17 @@ class Watch:
             exited.cancel()
         self._speak()
         return self._judged(code, timed_out)
+
+    async def _end_reading(self, output: io.BufferedReader | io.BytesIO) -> None:
+        """End the hook, and take what it says meanwhile."""
+        ending = asyncio.ensure_future(self._end())
+        try:
+            while not ending.done():
+                await self._read(output)
+                await asyncio.wait({ending}, timeout=_TICK)
+        except asyncio.CancelledError:
+            await _undisturbed(ending)
+            raise
 
     def _open(self) -> io.BufferedReader | io.BytesIO:
         try:

@@ -23,8 +23,20 @@ def add_crawl(
     return (
         "INSERT INTO crawls (id, label, urls, max_depth, status, created_by, config, output_dir, created_at,"
         " started_at, modified_at) VALUES (?, ?, ?, ?, 'started', ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-        " status = 'started', started_at = excluded.started_at, modified_at = excluded.modified_at",
+        " status = 'started', output_dir = excluded.output_dir, started_at = excluded.started_at,"
+        " modified_at = excluded.modified_at",
         (crawl_id, label, _json(list(urls)), max_depth, user, _json(config), directory, at, at, at),
+    )
+
+
+def queue_crawl(
+    crawl_id: str, *, label: str, urls: Sequence[str], max_depth: int, user: str, config: Any, at: str
+) -> Statement:
+    """A crawl that waits for a worker."""
+    return (
+        "INSERT INTO crawls (id, label, urls, max_depth, status, created_by, config, output_dir, created_at,"
+        " modified_at) VALUES (?, ?, ?, ?, 'queued', ?, ?, '', ?, ?) ON CONFLICT (id) DO NOTHING",
+        (crawl_id, label, _json(list(urls)), max_depth, user, _json(config), at, at),
     )
 
 
@@ -170,6 +182,15 @@ def end_result(
     )
 
 
+def abandon_result(result_id: str, error: str, at: str) -> Statement:
+    """Nobody will end it."""
+    return (
+        "UPDATE archive_results SET status = 'failed', error = ?, end_ts = ?, modified_at = ?"
+        " WHERE id = ? AND status IN ('queued', 'started')",
+        (error, at, at, result_id),
+    )
+
+
 def add_tag(snapshot_id: str, name: str, at: str) -> list[Statement]:
     """A tag on a snapshot; both are made where they are missing."""
     return [
@@ -185,6 +206,25 @@ def index_text(snapshot_id: str, *, url: str, title: str, body: str) -> list[Sta
         (
             "INSERT INTO snapshot_texts (snapshot_id, url, title, body) VALUES (?, ?, ?, ?)",
             (snapshot_id, url, title, body),
+        ),
+    ]
+
+
+def give_up(crawl_id: str, at: str) -> list[Statement]:
+    """No retry will come any more: what failed has failed, what is left is sealed."""
+    return [
+        (
+            "UPDATE archive_results SET status = CASE status WHEN 'backoff' THEN 'failed' ELSE 'canceled' END,"
+            " retry_at = NULL, modified_at = ? WHERE crawl_id = ? AND status IN ('queued', 'started', 'backoff')",
+            (at, crawl_id),
+        ),
+        *(
+            (
+                f"UPDATE {table} SET status = 'sealed', sealed_at = COALESCE(sealed_at, ?), modified_at = ?"
+                f" WHERE {key} = ? AND status IN ('queued', 'started')",
+                (at, at, crawl_id),
+            )
+            for table, key in (("snapshots", "crawl_id"), ("crawls", "id"))
         ),
     ]
 

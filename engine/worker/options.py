@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,8 @@ class WorkerOptions:
     until_idle: bool = False
     #: End when this workflow has ended.
     until_workflow: str | None = None
+    #: End when this says so; asked after every claim round.
+    until: Callable[[], bool] | None = None
     #: End after this many claim rounds; 0 = never.
     max_cycles: int = 0
     #: JS child processes; 0 = one per processor.

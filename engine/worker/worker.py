@@ -229,6 +229,8 @@ class Worker:
             self.report.workflow_status = status
             if status is not None and status.value in {state.value for state in TERMINAL}:
                 return True
+        if self.options.until is not None and await asyncio.to_thread(self.options.until):
+            return True
         if not self.options.until_idle or claimed or self._slots:
             return False
         return await self.bench.database.until_done(self.store.idle, self.options.machine_id, self.options.sites)

@@ -1,0 +1,88 @@
+"""Ops of kind ``hook``: the hooks of crawls and snapshots, and the ops that move those on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from engine.clock import SECOND, Clock
+from engine.codec import decode_result
+from engine.config import Settings
+from engine.errors import LeaseLost, OpError
+from engine.hooks.graph import HookInput
+from engine.hooks.inputs import inherited
+from engine.hooks.process import become_subreaper, end_marked
+from engine.liveness import own_identity
+from engine.model import Result
+from engine.projection import archive_rows as rows
+from engine.projection.databases import OpenDatabases
+from engine.runners.base import RunContext, RunFailed
+from engine.runners.hook_hands import Hands, mark_of, own_address, session_spec
+from engine.runners.hook_projection import Projector
+from engine.runners.hook_run import HookRun
+from engine.runners.hook_scope import ScopeRun
+
+
+def hook_runner(settings: Settings, clock: Clock) -> HookRunner:
+    """The runner of a worker with these settings."""
+    url = settings.site_database_url
+    return HookRunner(
+        Hands(
+            projector=Projector(lambda: OpenDatabases(settings.sites_dir, url, clock), clock),
+            clock=clock,
+            grace=settings.hooks.grace / SECOND,
+            environment=inherited(os.environ, settings.hooks.environment),
+            configured={name: os.environ[name] for name in settings.hooks.environment if name in os.environ},
+            owner=own_identity(),
+            iface=own_address(),
+        )
+    )
+
+
+class HookRunner:
+    """Runs hooks as processes of this worker and keeps the rows about them."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._begun = False
+
+    async def run(self, ctx: RunContext) -> Result:
+        """Execute the op. Raises OpError, RunFailed, LeaseLost."""
+        if not self._begun:
+            self._begun = True
+            become_subreaper()
+        for generation in ctx.fence:
+            await self._hands.projector.fence(ctx.site, session_spec(ctx, generation))
+        if ctx.lease.earlier_claims:
+            stored = await self._hands.projector.outcome(ctx.site, session_spec(ctx))
+            if stored is not None:
+                return decode_result(stored)
+        ctx.started()
+        if ctx.op.metadata.get("task") != "hook":
+            return await ScopeRun(self._hands, ctx).run()
+        try:
+            return await HookRun(self._hands, ctx).run()
+        except (RunFailed, LeaseLost):
+            raise
+        except Exception as error:
+            await self._give_up(ctx, f"{type(error).__name__}: {error}")
+            raise
+
+    async def resolve(self, ctx: RunContext) -> Result | None:
+        """End what still runs of the op; complete it from the inbox, or close its key there."""
+        if ctx.op.metadata.get("task") == "hook":
+            await end_marked(mark_of(ctx, HookInput.load(ctx.op.input).scope.id), self._hands.grace)
+            with contextlib.suppress(LeaseLost, OpError):
+                await self._give_up(ctx, "the op was canceled, or lost its worker too often")
+        for generation in ctx.fence:
+            await self._hands.projector.fence(ctx.site, session_spec(ctx, generation))
+        stored = await self._hands.projector.fence(ctx.site, session_spec(ctx))
+        return None if stored is None else decode_result(stored)
+
+    async def _give_up(self, ctx: RunContext, reason: str) -> None:
+        """The row of a hook that no run will end any more."""
+        await self._hands.write(ctx, [rows.abandon_result(ctx.op.id, reason.replace("\0", ""), self._hands.now())])
+
+    async def aclose(self) -> None:
+        """Commit what waits; the hooks themselves have ended with their ops."""
+        await self._hands.projector.aclose()
