@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, literal, select, update
+from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, select, update
 
 from engine.clock import SECOND, Micros
 from engine.errors import OpError
@@ -72,28 +72,38 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
     return Claim(leased, _next_due(connection, request, now))
 
 
+# Statements are built once: SQLAlchemy then finds their compiled form without looking at them part by part.
+
+_NEAR = lane.c.machine.in_(["", bindparam("machine")])
+
+_DUE_LANES = (
+    select(lane.c.pk, lane.c.queue_pk, queue.c.max_in_flight, queue.c.rate, queue.c.burst, queue.c.tokens)
+    .add_columns(queue.c.refilled_at)
+    .join(queue, queue.c.pk == lane.c.queue_pk)
+    .where(lane.c.eligible_at <= bindparam("now"), _NEAR, ~queue.c.paused)
+    .order_by(lane.c.eligible_at, lane.c.pk)
+    .limit(_LANES)
+    .with_for_update(skip_locked=True)
+)
+_DUE_LANES_OF_SITES = _DUE_LANES.where(queue.c.site.in_(bindparam("sites", expanding=True)))
+
+_IN_FLIGHT = (
+    select(op.c.queue_pk, func.count().label("n"))
+    .where(op.c.queue_pk.in_(bindparam("queues", expanding=True)), op.c.status == OpStatus.RUNNING.value)
+    .group_by(op.c.queue_pk)
+)
+
+
 def _due_lanes(connection: Connection, request: ClaimRequest, now: Micros) -> list[_Lane]:
-    query = (
-        select(lane.c.pk, lane.c.queue_pk, queue.c.max_in_flight, queue.c.rate, queue.c.burst, queue.c.tokens)
-        .add_columns(queue.c.refilled_at)
-        .join(queue, queue.c.pk == lane.c.queue_pk)
-        .where(lane.c.eligible_at <= now, lane.c.machine.in_(["", request.machine]), ~queue.c.paused)
-        .order_by(lane.c.eligible_at, lane.c.pk)
-        .limit(_LANES)
-        .with_for_update(skip_locked=True)
-    )
-    if request.sites is not None:
-        query = query.where(queue.c.site.in_(sorted(request.sites)))
-    rows = connection.execute(query).all()
+    asked: dict[str, Any] = {"now": now, "machine": request.machine}
+    if request.sites is None:
+        rows = connection.execute(_DUE_LANES, asked).all()
+    else:
+        rows = connection.execute(_DUE_LANES_OF_SITES, asked | {"sites": sorted(request.sites)}).all()
     capped = [row.queue_pk for row in rows if row.max_in_flight is not None]
     running: dict[int, int] = {}
     if capped:
-        counts = (
-            select(op.c.queue_pk, func.count().label("n"))
-            .where(op.c.queue_pk.in_(capped), op.c.status == OpStatus.RUNNING.value)
-            .group_by(op.c.queue_pk)
-        )
-        running = {row.queue_pk: row.n for row in connection.execute(counts)}
+        running = {row.queue_pk: row.n for row in connection.execute(_IN_FLIGHT, {"queues": capped})}
     return [
         _Lane(
             row.pk,
@@ -161,62 +171,59 @@ OP = (
 )
 
 
+_READY = (
+    OP.where(op.c.lane_pk == bindparam("lane"), op.c.status == OpStatus.READY.value, op.c.ready_at <= bindparam("now"))
+    .order_by(op.c.ready_at, op.c.pk)
+    .limit(bindparam("count"))
+    .with_for_update(of=op, skip_locked=True)
+)
+_MORE_READY = _READY.where(op.c.pk.not_in(bindparam("seen", expanding=True)))
+
+
 def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now: Micros) -> list[Any]:
-    query = (
-        OP.where(op.c.lane_pk == lane_pk, op.c.status == OpStatus.READY.value, op.c.ready_at <= now)
-        .order_by(op.c.ready_at, op.c.pk)
-        .limit(count)
-        .with_for_update(of=op, skip_locked=True)
-    )
+    asked = {"lane": lane_pk, "now": now, "count": count}
     if seen:
-        query = query.where(op.c.pk.not_in(sorted(seen)))
-    return list(connection.execute(query))
+        return list(connection.execute(_MORE_READY, asked | {"seen": sorted(seen)}))
+    return list(connection.execute(_READY, asked))
+
+
+_DUTIES = (
+    OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
+    .where(op.c.expires_at.is_(None) | (op.c.expires_at < bindparam("now")))
+    .where(op.c.lane_pk.in_(select(lane.c.pk).where(_NEAR)))
+    .order_by(op.c.pk)
+    .limit(bindparam("count"))
+    .with_for_update(of=op, skip_locked=True)
+)
+_DUTIES_OF_SITES = _DUTIES.where(op.c.site.in_(bindparam("sites", expanding=True)))
 
 
 def _fence_duties(connection: Connection, request: ClaimRequest, count: int, now: Micros) -> list[Any]:
     """Canceled ops whose inbox key is still open, unless somebody is at it; the key is where the op would have run."""
     if count <= 0:
         return []
-    query = (
-        OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
-        .where(op.c.expires_at.is_(None) | (op.c.expires_at < now))
-        .where(op.c.lane_pk.in_(select(lane.c.pk).where(lane.c.machine.in_(["", request.machine]))))
-        .order_by(op.c.pk)
-        .limit(count)
-        .with_for_update(of=op, skip_locked=True)
-    )
-    if request.sites is not None:
-        query = query.where(op.c.site.in_(sorted(request.sites)))
-    rows = list(connection.execute(query))
-    connection.execute(
-        update(attempt)
-        .where(attempt.c.token.in_([row.token for row in rows if row.token is not None]))
-        .values(state=AttemptState.LEASE_LOST.value, ended_at=now)
-    )
+    asked: dict[str, Any] = {"now": now, "count": count, "machine": request.machine}
+    if request.sites is None:
+        rows = list(connection.execute(_DUTIES, asked))
+    else:
+        rows = list(connection.execute(_DUTIES_OF_SITES, asked | {"sites": sorted(request.sites)}))
+    abandoned = [row.token for row in rows if row.token is not None]
+    if abandoned:
+        connection.execute(
+            update(attempt)
+            .where(attempt.c.token.in_(abandoned))
+            .values(state=AttemptState.LEASE_LOST.value, ended_at=now)
+        )
     return rows
 
 
 def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: Micros) -> tuple[LeasedOp, ...]:
     batch_id = uuid.uuid4().hex
-    expires_at = now + request.lease_duration
-    token = literal(f"{batch_id}:") + cast(op.c.pk, Text)
+    values = {"prefix": f"{batch_id}:", "by": request.worker_id, "now": now, "until": now + request.lease_duration}
     for batch in batches([row.pk for row in rows]):
-        connection.execute(
-            update(op)
-            .where(op.c.pk.in_(batch))
-            .values(
-                status=_LEASED_STATUS,
-                token=token,
-                worker=request.worker_id,
-                acquired_at=now,
-                expires_at=expires_at,
-                attempts=op.c.attempts + 1,
-                claims=op.c.claims + 1,
-                updated_at=now,
-            )
-        )
+        connection.execute(_LEASE, values | {"pks": batch})
     connection.execute(
-        insert(attempt),
+        _ATTEMPT,
         [
             {
                 "op_pk": row.pk,
@@ -233,8 +240,22 @@ def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: 
     return tuple(_leased(row, f"{batch_id}:{row.pk}", request, now) for row in rows)
 
 
-#: A canceled op stays canceled under its resolve-only lease.
-_LEASED_STATUS = case((op.c.status == OpStatus.READY.value, OpStatus.RUNNING.value), else_=op.c.status)
+_ATTEMPT = insert(attempt)
+_LEASE = (
+    update(op)
+    .where(op.c.pk.in_(bindparam("pks", expanding=True)))
+    .values(
+        # a canceled op stays canceled under its resolve-only lease
+        status=case((op.c.status == OpStatus.READY.value, OpStatus.RUNNING.value), else_=op.c.status),
+        token=bindparam("prefix", type_=Text) + cast(op.c.pk, Text),
+        worker=bindparam("by"),
+        acquired_at=bindparam("now"),
+        expires_at=bindparam("until"),
+        attempts=op.c.attempts + 1,
+        claims=op.c.claims + 1,
+        updated_at=bindparam("now"),
+    )
+)
 
 
 def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedOp:
@@ -254,23 +275,33 @@ def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedO
     return LeasedOp(op=op_from_row(row), lease=lease, planned=planned, fence=fence)
 
 
+_VISITED = update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at"))
+_SPENT = (
+    update(queue).where(queue.c.pk == bindparam("_pk")).values(tokens=bindparam("tokens"), refilled_at=bindparam("now"))
+)
+_FOLLOWING = (
+    select(op.c.ready_at)
+    .where(op.c.lane_pk == bindparam("lane"), op.c.status == OpStatus.READY.value)
+    .order_by(op.c.ready_at, op.c.pk)
+    .limit(1)
+)
+_NEXT_DUE = (
+    select(lane.c.eligible_at).where(lane.c.eligible_at > bindparam("now"), _NEAR).order_by(lane.c.eligible_at).limit(1)
+)
+
+
 def _reschedule(connection: Connection, lanes: list[_Lane], now: Micros) -> None:
     if not lanes:
         return
     visits = [{"_pk": visited.pk, "at": _next_visit(connection, visited, now)} for visited in lanes]
-    connection.execute(update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at")), visits)
+    connection.execute(_VISITED, visits)
     spent = {
         visited.queue_pk: {"_pk": visited.queue_pk, "tokens": visited.tokens, "now": now}
         for visited in lanes
         if visited.rate is not None and visited.taken
     }
     if spent:
-        connection.execute(
-            update(queue)
-            .where(queue.c.pk == bindparam("_pk"))
-            .values(tokens=bindparam("tokens"), refilled_at=bindparam("now")),
-            [spent[pk] for pk in sorted(spent)],
-        )
+        connection.execute(_SPENT, [spent[pk] for pk in sorted(spent)])
 
 
 def _next_visit(connection: Connection, visited: _Lane, now: Micros) -> Micros:
@@ -280,21 +311,10 @@ def _next_visit(connection: Connection, visited: _Lane, now: Micros) -> Micros:
         return now + math.ceil((1 - visited.tokens) / visited.rate * SECOND)
     if not visited.exhausted:
         return now
-    following = connection.scalar(
-        select(op.c.ready_at)
-        .where(op.c.lane_pk == visited.pk, op.c.status == OpStatus.READY.value)
-        .order_by(op.c.ready_at, op.c.pk)
-        .limit(1)
-    )
+    following = connection.scalar(_FOLLOWING, {"lane": visited.pk})
     return now + _HEAL if following is None else max(now, int(following))
 
 
 def _next_due(connection: Connection, request: ClaimRequest, now: Micros) -> Micros | None:
-    query = (
-        select(lane.c.eligible_at)
-        .where(lane.c.eligible_at > now, lane.c.machine.in_(["", request.machine]))
-        .order_by(lane.c.eligible_at)
-        .limit(1)
-    )
-    due = connection.scalar(query)
+    due = connection.scalar(_NEXT_DUE, {"now": now, "machine": request.machine})
     return None if due is None else int(due)

@@ -50,15 +50,17 @@ def heartbeat(
     return frozenset(wanted - held)
 
 
+_STARTED = (
+    update(attempt)
+    .where(attempt.c.token == bindparam("_token"), attempt.c.started_at.is_(None))
+    .values(started_at=bindparam("at"))
+)
+
+
 def mark_started(connection: Connection, started: Sequence[tuple[str, Micros]]) -> None:
     """Note when claims' ops really began: from then on losing the lease counts."""
     if started:
-        connection.execute(
-            update(attempt)
-            .where(attempt.c.token == bindparam("_token"), attempt.c.started_at.is_(None))
-            .values(started_at=bindparam("at")),
-            [{"_token": token, "at": at} for token, at in sorted(started)],
-        )
+        connection.execute(_STARTED, [{"_token": token, "at": at} for token, at in sorted(started)])
 
 
 def abandon(connection: Connection, token: str, max_lost: int, reason: str, now: Micros) -> int:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import BigInteger, BindParameter, Connection, bindparam, case, delete, insert, select, update
 
 from engine.clock import Micros
 from engine.errors import OpError
@@ -86,16 +86,9 @@ class Consequences:
         met: list[int] = []
         succeeded = [pk for pk, state in states.items() if state is OpStatus.SUCCEEDED]
         dropped = [pk for pk, state in states.items() if state is not OpStatus.SUCCEEDED]
-        for targets, condition in (
-            (succeeded, None),
-            (dropped, edge.c.kind != EdgeKind.SUCCESS.value),
-            (list(settled_once), edge.c.kind.in_([EdgeKind.SETTLED.value, EdgeKind.BEGUN.value])),
-        ):
+        for targets, statement in ((succeeded, _SATISFY), (dropped, _SATISFY_LAX), (settled_once, _SATISFY_SETTLED)):
             for batch in batches(sorted(targets)):
-                statement = update(edge).where(edge.c.target_pk.in_(batch), ~edge.c.satisfied)
-                if condition is not None:
-                    statement = statement.where(condition)
-                met.extend(self.connection.scalars(statement.values(satisfied=True).returning(edge.c.op_pk)))
+                met.extend(self.connection.scalars(statement, {"pks": batch}))
         return met
 
     def _decrement(self, met: Iterable[int]) -> None:
@@ -104,18 +97,11 @@ class Consequences:
             owners_by_count[count].append(owner)
         for count, owners in sorted(owners_by_count.items()):
             for batch in batches(owners):
-                self.connection.execute(update(op).where(op.c.pk.in_(batch)).values(unmet=op.c.unmet - count))
+                self.connection.execute(_DECREMENT, {"pks": batch, "count": count})
                 self._promote(batch)
 
     def _promote(self, owners: list[int]) -> None:
-        later = case((op.c.not_before > self.now, op.c.not_before), else_=self.now)
-        promoted = self.connection.execute(
-            update(op)
-            .where(op.c.pk.in_(owners), op.c.status == OpStatus.PENDING.value, op.c.unmet <= 0)
-            .values(status=OpStatus.READY.value, ready_at=later, updated_at=self.now)
-            .returning(op.c.workflow_pk, op.c.lane_pk, op.c.ready_at)
-        )
-        for row in promoted:
+        for row in self.connection.execute(_PROMOTE, {"pks": owners, "now": self.now}):
             self.moved(row.workflow_pk, OpStatus.PENDING, OpStatus.READY)
             self.became_ready(row.lane_pk, row.ready_at)
 
@@ -123,10 +109,7 @@ class Consequences:
         dropped = sorted(pk for pk, state in states.items() if state is not OpStatus.SUCCEEDED)
         doomed: list[tuple[int, int]] = []
         for batch in batches(dropped):
-            query = select(edge.c.op_pk, edge.c.target_pk).where(
-                edge.c.target_pk.in_(batch), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
-            )
-            doomed.extend((row.op_pk, row.target_pk) for row in self.connection.execute(query))
+            doomed.extend((row.op_pk, row.target_pk) for row in self.connection.execute(_DOOMED, {"pks": batch}))
         return doomed
 
     def _cancel_dependents(self, doomed: Iterable[tuple[int, int]]) -> dict[int, OpStatus]:
@@ -195,28 +178,16 @@ class Consequences:
             for workflow_pk in self._stalled(touched):
                 self._resolve_dangling(workflow_pk)
         if self.wake:
-            self.connection.execute(
-                update(lane)
-                .where(lane.c.pk == bindparam("_pk"), lane.c.eligible_at > bindparam("at"))
-                .values(eligible_at=bindparam("at")),
-                [{"_pk": pk, "at": at} for pk, at in sorted(self.wake.items())],
-            )
+            self.connection.execute(_WAKE, [{"_pk": pk, "at": at} for pk, at in sorted(self.wake.items())])
         for batch in batches(sorted(touched)):
-            self.connection.execute(
-                update(workflow).where(workflow.c.pk.in_(batch)).values(status=_STATUS, updated_at=self.now)
-            )
+            self.connection.execute(_RECKON, {"pks": batch, "now": self.now})
 
     def _apply(self, tally: Mapping[int, Counter[str]]) -> None:
-        names = ("pending", "active", "succeeded", "failed", "dropped")
-        rows = [{"_pk": pk} | {f"d_{name}": tally[pk][name] for name in names} for pk in sorted(tally)]
-        values = {name: workflow.c[name] + bindparam(f"d_{name}") for name in names}
-        self.connection.execute(update(workflow).where(workflow.c.pk == bindparam("_pk")).values(values), rows)
+        rows = [{"_pk": pk} | {f"d_{name}": tally[pk][name] for name in _COUNTERS} for pk in sorted(tally)]
+        self.connection.execute(_COUNT, rows)
 
     def _stalled(self, touched: Iterable[int]) -> list[int]:
-        query = select(workflow.c.pk).where(
-            workflow.c.pk.in_(sorted(touched)), workflow.c.active == 0, workflow.c.pending > 0
-        )
-        return list(self.connection.scalars(query))
+        return list(self.connection.scalars(_STALLED, {"pks": sorted(touched)}))
 
     def _resolve_dangling(self, workflow_pk: int) -> None:
         """Nothing of the workflow is ready, running or delayed: what still waits can never run as it is."""
@@ -258,6 +229,41 @@ class Consequences:
                 self.ended(self.cancel(dict.fromkeys(error.args[1], circle), {}))
 
 
+# Built once, see claim.py.
+
+_PKS: BindParameter[list[int]] = bindparam("pks", expanding=True)
+_COUNTERS = ("pending", "active", "succeeded", "failed", "dropped")
+
+_EDGES = update(edge).where(edge.c.target_pk.in_(_PKS), ~edge.c.satisfied).values(satisfied=True)
+_SATISFY = _EDGES.returning(edge.c.op_pk)
+_SATISFY_LAX = _EDGES.where(edge.c.kind != EdgeKind.SUCCESS.value).returning(edge.c.op_pk)
+_SATISFY_SETTLED = _EDGES.where(edge.c.kind.in_([EdgeKind.SETTLED.value, EdgeKind.BEGUN.value])).returning(edge.c.op_pk)
+_DOOMED = select(edge.c.op_pk, edge.c.target_pk).where(
+    edge.c.target_pk.in_(_PKS), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
+)
+_DECREMENT = update(op).where(op.c.pk.in_(_PKS)).values(unmet=op.c.unmet - bindparam("count"))
+_PROMOTE = (
+    update(op)
+    .where(op.c.pk.in_(_PKS), op.c.status == OpStatus.PENDING.value, op.c.unmet <= 0)
+    .values(
+        status=OpStatus.READY.value,
+        ready_at=case((op.c.not_before > bindparam("now"), op.c.not_before), else_=bindparam("now", type_=BigInteger)),
+        updated_at=bindparam("now"),
+    )
+    .returning(op.c.workflow_pk, op.c.lane_pk, op.c.ready_at)
+)
+_WAKE = (
+    update(lane)
+    .where(lane.c.pk == bindparam("_pk"), lane.c.eligible_at > bindparam("at"))
+    .values(eligible_at=bindparam("at"))
+)
+_COUNT = (
+    update(workflow)
+    .where(workflow.c.pk == bindparam("_pk"))
+    .values({name: workflow.c[name] + bindparam(f"d_{name}") for name in _COUNTERS})
+)
+_STALLED = select(workflow.c.pk).where(workflow.c.pk.in_(_PKS), workflow.c.active == 0, workflow.c.pending > 0)
+
 _ENDING = {OpStatus.FAILED.value: "failed", OpStatus.CANCELED.value: "was canceled"}
 
 _DONE = (workflow.c.pending == 0) & (workflow.c.active == 0)
@@ -269,3 +275,4 @@ _STATUS = case(
     ((workflow.c.succeeded > 0) | (workflow.c.active > 0), WorkflowStatus.RUNNING.value),
     else_=WorkflowStatus.PENDING.value,
 )
+_RECKON = update(workflow).where(workflow.c.pk.in_(_PKS)).values(status=_STATUS, updated_at=bindparam("now"))

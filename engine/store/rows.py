@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from engine.clock import Micros, rfc3339
@@ -32,6 +35,7 @@ def retry_json(policy: RetryPolicy) -> JsonText:
     )
 
 
+@lru_cache(maxsize=256)
 def retry_policy(stored: JsonText) -> RetryPolicy:
     """The inverse of :func:`retry_json`."""
     fields = json.loads(stored)
@@ -80,18 +84,35 @@ def spec_hash(spec: NewOp) -> str:
     return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+@lru_cache(maxsize=256)
+def _metadata(stored: JsonText) -> Mapping[str, str]:
+    return MappingProxyType(json.loads(stored))
+
+
+@lru_cache(maxsize=256)
+def _workflow(workflow_id: str, site: str, name: str, status: str, given: JsonText, metadata: JsonText) -> Workflow:
+    return Workflow(
+        id=workflow_id,
+        site=site,
+        name=name,
+        status=WorkflowStatus(status),
+        input=given,
+        metadata=_metadata(metadata),
+    )
+
+
 def op_from_row(row: Any) -> Op:
     """A claim's row (op joined with workflow and queue) as the model's Op."""
     return Op(
         pk=row.pk,
         id=row.id,
-        workflow=Workflow(
-            id=row.workflow_id,
-            site=row.workflow_site,
-            name=row.workflow_name,
-            status=WorkflowStatus(row.workflow_status),
-            input=row.workflow_input,
-            metadata=json.loads(row.workflow_metadata),
+        workflow=_workflow(
+            row.workflow_id,
+            row.workflow_site,
+            row.workflow_name,
+            row.workflow_status,
+            row.workflow_input,
+            row.workflow_metadata,
         ),
         kind=row.kind,
         site=row.site,
@@ -99,7 +120,7 @@ def op_from_row(row: Any) -> Op:
         dedup_key=row.dedup_key,
         parent_id=row.parent_id,
         input=row.input_json,
-        metadata=json.loads(row.metadata_json),
+        metadata=_metadata(row.metadata_json),
         retry=retry_policy(row.retry_json),
         generation=row.generation,
         created_at=row.created_at,

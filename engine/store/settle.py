@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select, update
 
 from engine.clock import Micros
 from engine.errors import OpError
@@ -61,14 +61,7 @@ class Settling:
 
     def _load(self, pks: Sequence[int]) -> None:
         for batch in batches(pks):
-            query = (
-                select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
-                .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
-                .where(op.c.pk.in_(batch))
-                .order_by(op.c.pk)
-                .with_for_update()
-            )
-            self.rows.update({row.pk: row for row in self.connection.execute(query)})
+            self.rows.update({row.pk: row for row in self.connection.execute(_LOAD, {"pks": batch})})
 
     def _is_current(self, settlement: Settlement) -> bool:
         row = self.rows.get(settlement.lease.op_pk)
@@ -155,9 +148,9 @@ class Settling:
         self.connection.execute(_UPDATE_OP, ops)
         self.connection.execute(_UPDATE_ATTEMPT, [values | {"now": self.now} for values in attempts])
         for batch in batches([values["op_pk"] for values in results]):
-            self.connection.execute(delete(result).where(result.c.op_pk.in_(batch)))
+            self.connection.execute(_FORGET_RESULTS, {"pks": batch})
         if results:
-            self.connection.execute(insert(result), results)
+            self.connection.execute(_INSERT_RESULT, results)
         self._write_extras(settlements)
         self._free_places(settlements)
         self.consequences.ended(ended, settled_once)
@@ -185,7 +178,7 @@ class Settling:
                 jars.setdefault(row.workflow_pk, []).append(produced.cookies)
         write_artifacts(self.connection, artifacts, self.now)
         if lines:
-            self.connection.execute(insert(log_line), lines)
+            self.connection.execute(_INSERT_LINE, lines)
         change_jars(self.connection, jars, self.now)
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
@@ -194,21 +187,14 @@ class Settling:
     def _drop_reservations(self, ended: Sequence[int]) -> None:
         """Ids that an op reserved and then did not emit are free again."""
         for batch in batches(ended):
-            self.connection.execute(
-                update(op)
-                .where(op.c.status == UNBORN, op.c.reserved_by.in_(batch))
-                .values(reserved_by=None, spec_hash="")
-            )
+            self.connection.execute(_DROP_RESERVATIONS, {"pks": batch})
 
 
 def wake_capped(connection: Connection, queues: Iterable[int | None], now: Micros) -> None:
     """A place came free in these queues: those with a limit in flight are worth a visit at once."""
     pks = sorted({pk for pk in queues if pk is not None})
     for batch in batches(pks):
-        capped = select(queue.c.pk).where(queue.c.pk.in_(batch), queue.c.max_in_flight.is_not(None))
-        connection.execute(
-            update(lane).where(lane.c.queue_pk.in_(capped), lane.c.eligible_at > now).values(eligible_at=now)
-        )
+        connection.execute(_WAKE_CAPPED, {"pks": batch, "now": now})
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +289,30 @@ def _kept(settlement: Settlement) -> Result:
         case _:
             return Result()
 
+
+# Built once, see claim.py.
+
+_PKS: BindParameter[list[int]] = bindparam("pks", expanding=True)
+
+_LOAD = (
+    select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
+    .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
+    .where(op.c.pk.in_(_PKS))
+    .order_by(op.c.pk)
+    .with_for_update()
+)
+_FORGET_RESULTS = delete(result).where(result.c.op_pk.in_(_PKS))
+_INSERT_RESULT = insert(result)
+_INSERT_LINE = insert(log_line)
+_DROP_RESERVATIONS = (
+    update(op).where(op.c.status == UNBORN, op.c.reserved_by.in_(_PKS)).values(reserved_by=None, spec_hash="")
+)
+_CAPPED = select(queue.c.pk).where(queue.c.pk.in_(_PKS), queue.c.max_in_flight.is_not(None))
+_WAKE_CAPPED = (
+    update(lane)
+    .where(lane.c.queue_pk.in_(_CAPPED), lane.c.eligible_at > bindparam("now"))
+    .values(eligible_at=bindparam("now"))
+)
 
 _UPDATE_OP = (
     update(op)
