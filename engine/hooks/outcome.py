@@ -51,8 +51,8 @@ def judge(end: End, last: Mapping[str, Any] | None, *, produced: bool) -> Verdic
             return Verdict(status="failed", error=said or "the hook says that it failed")
         if claimed is not None:
             return Verdict(status=claimed)
-        if end.timed_out is None or end.dismissed:
-            return Verdict(status="succeeded" if produced else "noresults")
+        if end.timed_out is None:
+            return Verdict(status="succeeded" if produced or end.dismissed else "noresults")
     if end.dismissed:
         return Verdict(status=claimed or "succeeded", error=said if claimed == "failed" else "")
     if end.code == SKIPPED and claimed is None:

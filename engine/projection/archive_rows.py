@@ -174,7 +174,8 @@ def end_result(
     """It has ended."""
     return (
         "UPDATE archive_results SET status = ?, exit_code = ?, error = ?, output_files = ?, output_count = ?,"
-        " output_size = ?, output_mimetypes = ?, warnings = ?, retry_at = ?, end_ts = ?, modified_at = ? WHERE id = ?",
+        " output_size = ?, output_mimetypes = ?, warnings = ?, retry_at = ?, end_ts = ?, modified_at = ? WHERE id = ?"
+        " AND status <> 'canceled'",
         (
             *(status, exit_code, error, _json(dict(files)), count, size, ",".join(mimetypes)),
             *(_json(list(warnings)), retry_at, at, at, result_id),

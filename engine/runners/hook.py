@@ -71,9 +71,10 @@ class HookRunner:
     async def resolve(self, ctx: RunContext) -> Result | None:
         """End what still runs of the op; complete it from the inbox, or close its key there."""
         if ctx.op.metadata.get("task") == "hook":
-            await end_marked(mark_of(ctx, HookInput.load(ctx.op.input).scope.id), self._hands.grace)
+            # first the row: from then on the run that lost the op writes nothing
             with contextlib.suppress(LeaseLost, OpError):
                 await self._give_up(ctx, "the op was canceled, or lost its worker too often")
+            await end_marked(mark_of(ctx, HookInput.load(ctx.op.input).scope.id), self._hands.grace)
         for generation in ctx.fence:
             await self._hands.projector.fence(ctx.site, session_spec(ctx, generation))
         stored = await self._hands.projector.fence(ctx.site, session_spec(ctx))

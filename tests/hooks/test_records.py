@@ -104,6 +104,7 @@ SAID = {status: {"status": status, "output_str": "why"} for status in ("succeede
         (End(code=0, timed_out=5.0), SAID["succeeded"], True, "succeeded", False),
         (End(code=0, timed_out=5.0), None, True, "failed", True),
         (End(signal=15, dismissed=True), None, False, "succeeded", False),
+        (End(code=0, dismissed=True), None, False, "succeeded", False),
         (End(signal=15, dismissed=True), SAID["succeeded"], False, "succeeded", False),
         (End(code=127, unlaunched="no such program"), None, False, "failed", True),
         (End(), None, True, "failed", True),
