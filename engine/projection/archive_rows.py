@@ -102,12 +102,16 @@ def seal_crawl(crawl_id: str, at: str) -> list[Statement]:
     """Sealed if all of it is."""
     return [
         (
-            "UPDATE crawls SET status = 'sealed', sealed_at = ?, modified_at = ? WHERE id = ? AND status <> 'canceled'"
+            "UPDATE crawls SET sealed_at = COALESCE(sealed_at, ?), modified_at = ? WHERE id = ?",
+            (at, at, crawl_id),
+        ),
+        (
+            "UPDATE crawls SET status = 'sealed' WHERE id = ? AND status <> 'canceled'"
             " AND NOT EXISTS (SELECT 1 FROM snapshots WHERE crawl_id = crawls.id AND status IN ('queued', 'started'))"
             " AND NOT EXISTS (SELECT 1 FROM archive_results WHERE crawl_id = crawls.id AND snapshot_id IS NULL"
             " AND status IN ('queued', 'started'))",
-            (at, at, crawl_id),
-        )
+            (crawl_id,),
+        ),
     ]
 
 

@@ -176,7 +176,7 @@ class HookRun:
                 at=at,
             )
         ]
-        if self._ctx.lease.attempt > 1:
+        if self._ctx.lease.earlier_claims:
             statements.extend(rows.reopen(scope.crawl_id, scope.snapshot_id, at))
         await self._hands.write(self._ctx, statements)
 
@@ -201,7 +201,7 @@ class HookRun:
         title = await asyncio.to_thread(self._title, verdict)
         if title and scope.kind == "snapshot":
             statements.append(rows.change_snapshot(scope.id, title=title, at=rfc3339(now)))
-        again = [self._reseal()] if ctx.lease.attempt > 1 else []
+        again = [self._reseal()] if ctx.lease.earlier_claims else []
         logs = tuple(LogLine(at=now, message=text, level="warn") for text in warnings[:_LOG_LINES])
         if verdict.again:
             await self._hands.write(ctx, statements)
@@ -223,10 +223,10 @@ class HookRun:
     def _reseal(self) -> Any:
         """What was sealed while the hook waited for its retry is looked at again."""
         ctx, scope = self._ctx, self._given.scope
-        name = f"{ctx.op.pk}.{ctx.lease.earlier_claims}"
+        name = f"r{ctx.op.pk}.{ctx.lease.earlier_claims}"
         if scope.kind == "crawl":
-            return control(ctx.op.site, f"check:r{name}", "check", {"again": name})
-        return control(ctx.op.site, f"seal:{scope.id}:r{name}", "seal", {"scope": asdict(scope), "again": name})
+            return control(ctx.op.site, f"check:{name}", "check", {"again": name})
+        return control(ctx.op.site, f"seal:{scope.id}:{name}", "seal", {"scope": asdict(scope), "again": name})
 
     def _title(self, verdict: Verdict) -> str:
         """The title that a plugin of that name found."""

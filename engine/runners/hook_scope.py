@@ -186,23 +186,27 @@ class ScopeRun:
     async def _seal(self) -> Result:
         scope, again = Scope(**self._given["scope"]), self._given.get("again", "")
         place = Place(Path(scope.root))
+        if again and not await self._sealed_before("snapshots", scope.id):
+            return await self._done([], [], premature=True)
         running = await self._running("snapshot_id", scope.id)
         if not running:
             await self._sweep(mark_of_scope(self._ctx.engine_uuid, self._crawl_id, scope.id), place)
         statements = rows.seal_snapshot(scope.id, self._hands.now())
         statements.extend(await self._text(scope, place))
-        ops = [control(self._site, f"check:r{again}", "check", {"again": again})] if again else []
+        ops = [control(self._site, f"check:{again}", "check", {"again": again})] if again else []
         return await self._done(statements, ops, running=running)
 
     async def _check(self) -> Result:
         """Whether more snapshots have come; if not, the crawl closes."""
         number, waited = int(self._given.get("number", 1)), set(self._given.get("waited", ()))
         again = self._given.get("again", "")
+        if again.startswith("r") and number == 1 and not await self._sealed_before("crawls", self._crawl_id):
+            return await self._done([], [], premature=True)
         found = await self._hands.projector.read(self._ctx.site, lambda database: _unsealed(database, self._crawl_id))
         fresh = [name for name in found if name not in waited]
         if fresh:
             given = {**self._given, "number": number + 1, "waited": fresh}
-            name = f"check:{again and f'r{again}:'}{number + 1}"
+            name = f"check:{again and f'{again}:'}{number + 1}"
             following = control(self._site, name, "check", given, map(seal_of, fresh))
             return await self._done([], [following], waiting=len(fresh))
         scope, name = self._crawl_scope, again or "1"
@@ -212,14 +216,26 @@ class ScopeRun:
         first = len(given["finite"]) + len(given["lasting"])
         made = chain(self._site, self._spec, scope, hooks, _distinct(_settled(given["finite"])), first=first)
         after = [*made.finite, *made.lasting, *_settled([*given["finite"], *given["lasting"]])]
-        seal = control(self._site, f"crawl-seal:{name}", "crawl-seal", {}, _distinct(after))
+        seal = control(self._site, f"crawl-seal:{name}", "crawl-seal", {"waited": found}, _distinct(after))
         return await self._done(self._queued(scope, hooks, first), [*made.ops, seal], hooks=len(hooks))
 
     async def _seal_crawl(self) -> Result:
         running = await self._running("crawl_id", self._crawl_id)
         if not running:
             await self._sweep(mark_of_crawl(self._ctx.engine_uuid, self._crawl_id), self._crawl_place)
-        return await self._done(rows.seal_crawl(self._crawl_id, self._hands.now()), [], running=running)
+        found = await self._hands.projector.read(self._ctx.site, lambda database: _unsealed(database, self._crawl_id))
+        ops = []
+        if set(found) - set(self._given.get("waited", ())):
+            # a retry brought them meanwhile
+            again = f"s{self._ctx.op.pk}"
+            ops.append(control(self._site, f"check:{again}", "check", {"again": again}))
+        return await self._done(rows.seal_crawl(self._crawl_id, self._hands.now()), ops, running=running)
+
+    async def _sealed_before(self, table: str, key: str) -> bool:
+        """Whether the ordinary seal has come; until then a further one would be too early."""
+        sql = f"SELECT sealed_at FROM {table} WHERE id = ?"
+        found = await self._hands.projector.read(self._ctx.site, lambda database: database.run(sql, (key,)))
+        return bool(found) and found[0][0] is not None
 
     async def _running(self, key: str, value: str) -> int:
         sql = f"SELECT count(*) FROM archive_results WHERE {key} = ? AND status = 'started'"

@@ -135,6 +135,22 @@ def retry_workflow(connection: Connection, workflow_id: str, now: Micros) -> int
     return sum(retry(connection, name, workflow_id, now) for name in names)
 
 
+def hurry(connection: Connection, workflow_id: str, now: Micros) -> int:
+    """Let everything of a workflow that waits for its retry run now; how many ops. Raises UsageError."""
+    pk = connection.scalar(select(workflow.c.pk).where(workflow.c.id == workflow_id))
+    if pk is None:
+        raise UsageError(f'no workflow "{workflow_id}"')
+    waiting = (
+        update(op)
+        .where(op.c.workflow_pk == pk, op.c.status == OpStatus.READY.value, op.c.ready_at > now)
+        .values(ready_at=now, updated_at=now)
+        .returning(op.c.queue_pk)
+    )
+    queues = list(connection.scalars(waiting))
+    _wake(connection, sorted(set(queues)), now)
+    return len(queues)
+
+
 def _revivable(connection: Connection, root: int) -> list[int]:
     query = (
         select(op.c.pk).where(op.c.canceled_because == root, op.c.status == OpStatus.CANCELED.value).order_by(op.c.pk)

@@ -300,6 +300,13 @@ class Store:
             self._announce(connection, revived)
             return revived
 
+    def hurry(self, workflow_id: str) -> int:
+        """Let what waits for its retry run now; how many ops. Raises UsageError."""
+        with self.database.write() as connection:
+            hurried = operate.hurry(connection, workflow_id, self.clock.now())
+            self._announce(connection, hurried)
+            return hurried
+
     def delete_workflow(self, workflow_id: str) -> int:
         """Forget a workflow that has ended; how many ops. Raises UsageError."""
         with self.database.write() as connection:

@@ -92,7 +92,8 @@ def test_sixty_background_hooks_hold_no_place_of_the_worker(lab: Lab) -> None:
 def test_a_daemon_serves_the_others_and_is_ended_after_them(lab: Lab) -> None:
     lab.hook(
         "chrome/on_Snapshot__00_chrome.daemon.bg.sh",
-        f"bye() {{ {ENDED}; rm up; exit 0; }}; trap bye TERM; sleep 0.3; touch up; echo ready; while :; do sleep 0.02; done",
+        f"bye() {{ {ENDED}; rm up; exit 0; }}; trap bye TERM; sleep 0.3; touch up; echo ready\n"
+        "while :; do sleep 0.02; done",
     )
     lab.hook("pdf/on_Snapshot__50_pdf.sh", "test -e ../chrome/up || exit 1; exit 10")
     lab.crawl()
@@ -361,3 +362,11 @@ def test_bad_hooks_are_outcomes(lab: Lab, script: str, status: str) -> None:
     assert row["status"] == status
     assert row["output_files"] == "{}"
     assert lab.statuses()[0] == "sealed"
+
+
+def test_children_of_a_retried_hook_are_archived_and_sealed_too(lab: Lab) -> None:
+    child = record(type="Snapshot", url="http://a.test/late")
+    lab.hook("links/on_Snapshot__10_links.sh", f"[ -e second ] || {{ touch second; exit 1; }}; {child}")
+    lab.crawl(max_depth=1, retry_delay=SECOND, attempts=2)
+    assert lab.statuses() == ["sealed", "sealed", "sealed"]
+    assert [row["url"] for row in lab.rows("SELECT url FROM snapshots WHERE depth = 1")] == ["http://a.test/late"]
