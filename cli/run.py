@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from cli.hook import add_hook_commands
 from cli.invocation import Invocation, invocation_of
 from cli.log import LogFormat
 from cli.options import EngineDb, RunOutput, SitesDir, Wait, WorkflowId
@@ -92,6 +93,7 @@ def site_command(site: Site) -> Any:
         invocation.log_lines = log_format
 
     app.add_typer(verbs, name="run")
+    add_hook_commands(app)
     return typer.main.get_command(app)
 
 
