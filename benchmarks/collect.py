@@ -27,7 +27,7 @@ _SETTLE = 5
 def benchmark(bench: Bench) -> Benchmark:
     """The rate during ``scraper engine gc`` over the rate before it, in the same run."""
     workflows = bench.size(10_000, 1_000)
-    count = bench.size(30_000, 6_000)
+    count = bench.size(60_000, 15_000)
     return Benchmark(
         title=TITLE,
         figure="kept",
