@@ -9,9 +9,10 @@ import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from engine.hooks.inputs import MARK
 from engine.hooks.layout import Traces
 from engine.hooks.outcome import NOT_STARTED, SKIPPED, End
 from engine.hooks.process import (
@@ -51,6 +52,7 @@ class Job:
     cwd: Path
     environment: Mapping[str, str]
     traces: Traces
+    #: How the mark of every process of this op begins, whatever its claim.
     mark: str
     op: str
     claim: int
@@ -98,8 +100,20 @@ class Watch:
         try:
             return await self._watch()
         except asyncio.CancelledError:
+            # without its record the hook is nobody's to adopt, and how it ends now says nothing about it
+            self._disown()
             await _undisturbed(self._end())
             raise
+
+    def _disown(self) -> None:
+        record = read_record(self.job.traces.pid)
+        if record is not None and (record.owner, record.claim) == (self.job.owner, self.job.claim):
+            self._clear()
+
+    @property
+    def _own_mark(self) -> str:
+        """The mark of the processes this claim answers for: another may have begun already."""
+        return self.job.mark if self.adopted else own_mark(self.job.mark, self.job.claim)
 
     async def _found(self) -> End | None:
         """What an earlier claim of the op left: a hook that still runs (adopted), one that has ended, or nothing."""
@@ -115,6 +129,8 @@ class Watch:
         self.began, self.pid = record.began, record.pid
         if record.alive() and record.orphaned():
             self.adopted = True
+            with contextlib.suppress(OSError):
+                write_record(traces.pid, replace(record, owner=self.job.owner, claim=self.job.claim))
             return None
         if record.alive():
             # its worker lives, but has lost the op: it is ending it, and if it is not, somebody must
@@ -138,7 +154,10 @@ class Watch:
         job.cwd.mkdir(parents=True, exist_ok=True)
         job.traces.base.parent.mkdir(parents=True, exist_ok=True)
         self.began = time.time()
-        child = spawn(job.words, job.cwd, job.environment, job.traces.stdout, job.traces.stderr, job.traces.exit)
+        marks = {MARK: own_mark(job.mark, job.claim)}
+        child = spawn(
+            job.words, job.cwd, {**job.environment, **marks}, job.traces.stdout, job.traces.stderr, job.traces.exit
+        )
         self._child, self.pid = child, child.pid
         record = PidRecord(
             pid=child.pid,
@@ -225,7 +244,7 @@ class Watch:
     async def _collect(self) -> int | None:
         """The exit code, once nothing of the hook's process group is left."""
         if self._child is None:
-            await end_processes(lambda: sorted(set(group(self.pid)) & set(marked(self.job.mark))), self.job.grace)
+            await end_processes(lambda: sorted(set(group(self.pid)) & set(marked(self._own_mark))), self.job.grace)
             return read_exit(self.job.traces.exit)
         code = self._child.wait()
         await end_rest_of_group(self.pid, self.job.grace)
@@ -238,7 +257,7 @@ class Watch:
             await end_group(self.pid, self.job.grace)
             self._child.poll()
             reap(self.pid)
-        await end_marked(self.job.mark, self.job.grace)
+        await end_marked(self._own_mark, self.job.grace)
 
     def _judged(self, code: int | None, timed_out: float | None = None) -> End:
         dismissed = self.job.traces.dismissed.exists()
@@ -249,6 +268,11 @@ class Watch:
             tail = stderr_tail(self.job.traces)
             return End(code=code, unlaunched=f"exit code {code}: {tail.strip()[-300:]}" if tail.strip() else "")
         return End(code=code, timed_out=timed_out, dismissed=dismissed)
+
+
+def own_mark(mark: str, claim: int) -> str:
+    """The mark of the processes of one claim."""
+    return f"{mark}{claim};"
 
 
 async def _undisturbed(work: Awaitable[None]) -> None:

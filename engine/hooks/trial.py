@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.hooks.config import Layers
 from engine.hooks.files import Output, survey
-from engine.hooks.inputs import MARK, environment, flags
+from engine.hooks.inputs import environment, flags
 from engine.hooks.launch import CannotLaunch, command
 from engine.hooks.layout import Place
 from engine.hooks.outcome import End, Verdict, judge
@@ -65,7 +65,6 @@ def try_hook(
         "LIB_DIR": str(data / "lib"),
         "ABX_RUNTIME": "archivebox",
         "EXTRA_CONTEXT": '{"snapshot_id": "trial"}',
-        MARK: mark,
     }
     env = environment(inherited, layers.explicit, resolved, told)
     traces = place.traces(hook.plugin, hook.name.file)

@@ -16,7 +16,7 @@ from engine.errors import LeaseLost, OpError
 from engine.hooks.config import Resolved
 from engine.hooks.files import Output, survey
 from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end
-from engine.hooks.inputs import MARK, environment, flags
+from engine.hooks.inputs import environment, flags
 from engine.hooks.launch import CannotLaunch, command
 from engine.hooks.layout import Place, crawl_place
 from engine.hooks.naming import Ground, parse_name
@@ -119,7 +119,7 @@ class HookRun:
         resolved = layers.resolve(plugins, plugin) if plugin is not None else Resolved()
         self._faults = resolved.faults
         mark = mark_of(self._ctx, given.scope.id)
-        env = environment(self._hands.environment, layers.explicit, resolved, {**self._told(), MARK: mark})
+        env = environment(self._hands.environment, layers.explicit, resolved, self._told())
         name = parse_name(given.file)
         words = command(
             Path(given.path), name.extension if name else "", site.interpreters, site.root, env.get("PATH", "")

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from engine.hooks.inputs import MARK
 from engine.hooks.layout import Place
 from engine.hooks.outcome import End
 from engine.hooks.process import become_subreaper, end_marked, marked, process_of, read_record
@@ -45,7 +44,7 @@ class Bench:
         fields: dict[str, Any] = {
             "words": [str(hook)],
             "cwd": place.plugin("p"),
-            "environment": {"PATH": os.environ["PATH"], MARK: f"{MARKED};"},
+            "environment": {"PATH": os.environ["PATH"]},
             "traces": place.traces("p", hook.name),
             "mark": f"{MARKED};",
             "op": "op",
@@ -195,7 +194,7 @@ WORKER = """
 import asyncio, sys
 from pathlib import Path
 from tests.hooks.test_supervision import Bench
-Bench(Path(sys.argv[1]), sys.argv[2], environment={"PATH": "/usr/bin:/bin", "SCRAPER_HOOK": sys.argv[3]}).run()
+Bench(Path(sys.argv[1]), sys.argv[2], mark=sys.argv[3]).run()
 """
 
 
