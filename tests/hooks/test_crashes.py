@@ -120,7 +120,8 @@ def test_a_worker_that_stood_still_writes_nothing_and_ends_nothing_of_its_succes
     lab = Lab(tmp_path)
     lab.hook(
         "fg/on_Snapshot__10_fg.sh",
-        f"echo run >> {tmp_path}/log\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {record(type='Tag', name='x')}",
+        f"echo run >> {tmp_path}/log; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done\n"
+        + record(type="Tag", name="x"),
     )
     lab.add()
 
