@@ -88,7 +88,12 @@ class Stage:
         with _until(self.deadline):
             submitted = submit_verb(self.settings, registry, self.site.name, verb, values, None)
             worker = WorkerOptions(
-                worker_id="test", poll_interval=20 * MILLISECOND, max_workers=8, js_processes=1, until_idle=True
+                worker_id="test",
+                poll_interval=20 * MILLISECOND,
+                drain_timeout=0,
+                max_workers=8,
+                js_processes=1,
+                until_idle=True,
             )
             wire: Wire = RecordedWire(self.pages, record=self.record)
             run_worker(self.settings, registry, worker, Silent(), wire=wire)

@@ -30,12 +30,16 @@ class Committer:
         self._waiting: list[tuple[Settlement, asyncio.Future[Verdict]]] = []
         self._started: list[tuple[str, Micros]] = []
         self._bell = asyncio.Event()
+        #: Nobody settles groups any more: whoever brings an outcome does it.
+        self._ended = False
 
     async def settle(self, lease: Lease, outcome: Outcome) -> Verdict:
         """Commit ``outcome`` with its neighbours; what became of it."""
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.append((Settlement(lease, outcome), verdict))
         self._bell.set()
+        if self._ended:
+            await self.flush()
         return await verdict
 
     def started(self, token: str, at: Micros) -> None:
@@ -45,10 +49,13 @@ class Committer:
 
     async def run(self) -> None:
         """Settle group after group until canceled; a group that was taken is finished first."""
-        while True:
-            await self._bell.wait()
-            self._bell.clear()
-            await asyncio.shield(asyncio.ensure_future(self._settle_group()))
+        try:
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                await asyncio.shield(asyncio.ensure_future(self._settle_group()))
+        finally:
+            self._ended = True
 
     async def flush(self) -> None:
         """Settle all that waits."""
