@@ -7,12 +7,15 @@ from benchmarks.ours import AT_ONCE, noops, place
 
 NAME = "noop"
 TITLE = "no-op ops through one worker, submission excluded"
+#: What a worker of ours runs at once, and what pgqueuer fetches at once, unless told otherwise.
+_OUR_DEFAULT, _PGQUEUER_DEFAULT = 4, 10
 
 
 def benchmark(bench: Bench) -> Benchmark:
     """Ours on both databases beside every queue."""
     counts = {
         "ours": bench.size(50_000, 3_000),
+        "ours, defaults": bench.size(5_000, 400),
         "huey": bench.size(10_000, 1_000),
         "pgqueuer": bench.size(20_000, 2_000),
         "procrastinate": bench.size(3_000, 300),
@@ -29,23 +32,29 @@ def benchmark(bench: Bench) -> Benchmark:
             Contestant("huey on SQLite", lambda: huey(bench, counts["huey"])),
             Contestant("DBOS on SQLite", lambda: dbos_sqlite(bench, counts["dbos"])),
             Contestant("ours on PostgreSQL", lambda: ours(bench, "postgresql", counts["ours"])),
-            Contestant("pgqueuer", lambda: pgqueuer(bench, counts["pgqueuer"])),
+            Contestant("pgqueuer", lambda: pgqueuer(bench, counts["pgqueuer"], AT_ONCE)),
+            Contestant(
+                "ours on PostgreSQL, defaults",
+                lambda: ours(bench, "postgresql", counts["ours, defaults"], _OUR_DEFAULT),
+            ),
+            Contestant("pgqueuer, defaults", lambda: pgqueuer(bench, counts["pgqueuer"] // 2, _PGQUEUER_DEFAULT)),
             Contestant("procrastinate", lambda: procrastinate(bench, counts["procrastinate"])),
             Contestant("DBOS on PostgreSQL", lambda: dbos_postgresql(bench, counts["dbos"])),
         ],
         goals=[
             Goal("ours on SQLite", "huey on SQLite", ">=", 4.0),
             Goal("ours on PostgreSQL", "pgqueuer", ">=", 2.0),
+            Goal("ours on PostgreSQL, defaults", "pgqueuer, defaults", ">=", 2.0),
         ],
     )
 
 
-def ours(bench: Bench, dialect: str, count: int) -> Sample:
+def ours(bench: Bench, dialect: str, count: int, at_once: int = AT_ONCE) -> Sample:
     """One worker until idle."""
     with place(bench, dialect) as here:
         here.submit(noops(count))
         before = bench.postgres.cpu_seconds() if dialect == "postgresql" else 0.0
-        ran = here.work()
+        ran = here.work(max_workers=at_once)
         served = bench.postgres.cpu_seconds() - before if dialect == "postgresql" else 0.0
     return {"rate": count / ran.said["seconds"], "cpu s": ran.cpu_seconds, "server cpu s": served}
 
@@ -57,10 +66,10 @@ def huey(bench: Bench, count: int) -> Sample:
     return {"rate": ran.said["rate"]}
 
 
-def pgqueuer(bench: Bench, count: int) -> Sample:
-    """One consumer with batches as large as our groups (its default is 10)."""
+def pgqueuer(bench: Bench, count: int, batch: int) -> Sample:
+    """One consumer; its rate depends on the size of its batches more than on anything else."""
     with bench.postgres.database() as url:
-        ran = bench.peers.run("pgqueuer", "throughput", {"database": url, "count": count, "batch": AT_ONCE})
+        ran = bench.peers.run("pgqueuer", "throughput", {"database": url, "count": count, "batch": batch})
     return {"rate": ran.said["rate"]}
 
 
