@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from cli.crawl import Config, HookDir, Plugins, listed, pairs, site_of
+from cli.invocation import Invocation, invocation_of
+from cli.options import EngineDb, Output, SitesDir
+from cli.output import Format, note, print_json, table, warn
+
+if TYPE_CHECKING:
+    from engine.hooks.binaries import Need
+    from engine.hooks.graph import CrawlSpec
+    from engine.model import Binary
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -13,3 +26,129 @@ def binary() -> None:
 
     Example: scraper site archive binary list
     """
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    plugins: Plugins = None,
+    config: Config = None,
+    hook_dir: HookDir = None,
+    engine_db: EngineDb = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List what the plugins need, and what of it is known on this machine.
+
+    Example: scraper site archive binary list --output json
+    """
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    _, needed = _needed(invocation, plugins, config, hook_dir)
+    _show(needed, _known(invocation), output)
+
+
+@app.command()
+def install(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Programs to install; all that are missing if none.")
+    ] = None,
+    plugins: Plugins = None,
+    config: Config = None,
+    hook_dir: HookDir = None,
+    engine_db: EngineDb = None,
+    sites_dir: SitesDir = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Find the programs, and let the plugins' on_Binary hooks install those that are missing.
+
+    Example: scraper site archive binary install wget
+    """
+    from cli.worker import worker_options
+    from engine.app import open_store, run_worker
+    from engine.crawls import add_installation
+    from engine.errors import UsageError
+    from engine.worker.options import Silent
+
+    invocation = invocation_of(ctx)
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    invocation.flag("sitesDir", "--sites-dir", sites_dir)
+    spec, needed = _needed(invocation, plugins, config, hook_dir)
+    unknown = sorted(set(names or ()) - {need.name for need in needed})
+    if unknown:
+        raise UsageError(f'no plugin needs a program "{unknown[0]}"')
+    chosen = [need for need in needed if not names or need.name in names]
+    if chosen:
+        settings, site = invocation.settings, site_of(invocation)
+        with closing(open_store(settings)) as store:
+            workflow = add_installation(settings, store, site, spec, chosen)
+        options = worker_options(settings, until_workflow=workflow, sites=frozenset({site.name}))
+        run_worker(settings, invocation.registry, options, Silent())
+    known = _known(invocation)
+    _show(chosen, known, output)
+    missing = [need.name for need in chosen if need.name not in known or known[need.name].status != "succeeded"]
+    if missing:
+        note(f"still missing: {', '.join(missing)}")
+        raise typer.Exit(1)
+
+
+def _needed(
+    invocation: Invocation, plugins: str | None, config: list[str] | None, hook_dir: list[str] | None
+) -> tuple[CrawlSpec, tuple[Need, ...]]:
+    from pathlib import Path
+
+    from engine.hooks.binaries import needs
+    from engine.hooks.config import Layers, launched
+    from engine.hooks.graph import CrawlSpec
+    from engine.hooks.plugins import discover, hook_directories
+
+    site, values = site_of(invocation), pairs(config, "--config")
+    directories = [str(Path(name).expanduser().absolute()) for name in hook_dir or ()]
+    found = discover(hook_directories(site, directories))
+    for warning in found.warnings:
+        warn(warning)
+    layers = Layers(site.hook_config, values)
+    spec = CrawlSpec(
+        urls=(),
+        config=values,
+        hook_dirs=tuple(directories),
+        data_dir=str(invocation.settings.data_dir),
+        install=True,
+        attempts=1,
+    )
+    return spec, needs(found, launched(found, layers, listed(plugins)), layers)
+
+
+def _known(invocation: Invocation) -> dict[str, Binary]:
+    from engine.app import open_store
+    from engine.machine import machine_id
+
+    settings = invocation.settings
+    with closing(open_store(settings)) as store:
+        return store.binaries(machine_id(settings.sites_dir))
+
+
+def _show(needed: Any, known: dict[str, Binary], output: Format) -> None:
+    rows = []
+    for need in needed:
+        found = known.get(need.name)
+        rows.append(
+            {
+                "name": need.name,
+                "key": need.key,
+                "providers": need.providers,
+                "plugins": list(need.plugins),
+                "status": found.status if found else "unknown",
+                "abspath": found.abspath if found else "",
+                "version": found.version if found else "",
+                "sha256": found.sha256 if found else "",
+                "provider": found.provider if found else "",
+                "error": found.error if found else "",
+            }
+        )
+    if output is Format.JSON:
+        print_json({"binaries": rows})
+        return
+    headers = ("NAME", "STATUS", "VERSION", "PROVIDER", "PATH", "PLUGINS")
+    names = ("name", "status", "version", "provider", "abspath")
+    table(headers, [(*(row[name] for name in names), ", ".join(row["plugins"])) for row in rows])

@@ -139,6 +139,9 @@ def add(
             "--bg-policy", metavar="POLICY", help="Who is ended with its snapshot: own, daemon-at-end, all-at-end."
         ),
     ] = "daemon-at-end",
+    install: Annotated[
+        bool, typer.Option("--install", help="Let hooks install programs that are missing.", show_default=False)
+    ] = False,
     data_dir: DataDir = None,
     wait: Wait = None,
     engine_db: EngineDb = None,
@@ -179,6 +182,7 @@ def add(
             deny=patterns(deny),
             label=label,
             bg_policy=next(one for one in BG_POLICIES if one == bg_policy),
+            install=install,
             attempts=attempts,
             retry_delay=delay,
         )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import random
 import secrets
 import signal
@@ -30,6 +31,7 @@ from engine.plugins.site import Site
 from engine.replay import Replay, replay, replay_job
 from engine.runners.base import Runner
 from engine.runners.hook import hook_runner
+from engine.runners.hook_hands import own_address
 from engine.runners.http import HttpRunner, HttpRunnerSettings
 from engine.runners.http_wire import Wire
 from engine.runners.js import JsRunner
@@ -250,6 +252,8 @@ async def _work(
         stack.callback(database.close)
         stack.callback(beats.close)
         await database.until_done(store.register_worker, me)
+        system = f"{platform.system()} {platform.release()} {platform.machine()}"
+        await database.until_done(store.meet, options.machine_id, me.hostname, system, own_address())
         pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
         runners = _runners(settings, pool, wire, store.clock)
         for runner in runners.values():

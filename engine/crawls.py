@@ -11,8 +11,9 @@ from typing import TypeVar
 from engine.clock import Clock, rfc3339
 from engine.config import Settings
 from engine.errors import DatabaseUnavailable, OpError, UsageError
+from engine.hooks.binaries import Need
 from engine.hooks.config import Layers
-from engine.hooks.graph import KIND, CrawlSpec, control
+from engine.hooks.graph import KIND, CrawlSpec, binary_op, control
 from engine.hooks.plugins import discover, hook_directories
 from engine.hooks.urls import normalised
 from engine.js.ports import DatabaseBusy, SiteSession
@@ -84,6 +85,25 @@ def add_crawl(settings: Settings, store: Store, site: Site, spec: CrawlSpec, cra
     change(settings, store.clock, site, [row])
     unwanted = sum(not wanted.admits(normalised(url) or "") for url in spec.urls)
     return Added(chosen, len(spec.urls), unwanted, (*plugins.warnings, *faults))
+
+
+def add_installation(settings: Settings, store: Store, site: Site, spec: CrawlSpec, wanted: Sequence[Need]) -> str:
+    """Store a workflow that finds or installs programs on this machine; its id. Raises SubmissionRefused."""
+    workflow_id = f"{site.name}-binaries-{time.time_ns()}"
+    spec = replace(spec, created=store.clock.now())
+    here = machine_id(settings.sites_dir)
+    store.put_policies(site.name, site.queue_policies, site.default_policy)
+    store.submit(
+        NewWorkflow(
+            id=workflow_id,
+            site=site.name,
+            name=f"{site.name} binaries",
+            input=spec.dump(),
+            metadata={"binaries": "true"},
+            ops=tuple(replace(binary_op(site.name, spec, need), machine=here) for need in wanted),
+        )
+    )
+    return workflow_id
 
 
 def cancel_crawl(settings: Settings, store: Store, site: Site, crawl_id: str) -> int:

@@ -224,6 +224,21 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """A program on one machine: where it is, or why it is not there."""
+
+    name: str
+    #: ``succeeded`` or ``failed``.
+    status: str = "succeeded"
+    abspath: str = ""
+    version: str = ""
+    sha256: str = ""
+    #: Who found or installed it.
+    provider: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
     """One line a script logged."""
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.clock import SECOND, Micros
+from engine.hooks.binaries import Need
 from engine.hooks.naming import Ground
 from engine.hooks.plugins import Hook, Plugins
 from engine.hooks.urls import UrlFilter
@@ -57,6 +58,8 @@ class CrawlSpec:
     label: str = ""
     created: Micros = 0
     bg_policy: BgPolicy = "daemon-at-end"
+    #: Programs that are missing may be installed.
+    install: bool = False
     attempts: int = 5
     retry_delay: Micros = 10 * SECOND
     #: Seconds that the next hook waits at most for a daemon to say something.
@@ -221,6 +224,12 @@ def snapshot_op(site: str, scope: Scope, after: Iterable[Dependency] = (), emitt
     """The op that begins a snapshot; of several for one URL only the first is kept."""
     name = f"snapshot:{scope.id}{emitter and f'@{emitter}'}"
     return control(site, name, "snapshot", asdict(scope), after, dedup_key=scope.id)
+
+
+def binary_op(site: str, spec: CrawlSpec, need: Need) -> NewOp:
+    """The op that looks for a program, and installs it if that is allowed."""
+    op = control(site, f"binary:{need.name}", "binary", {"need": need.dump(), "install": spec.install})
+    return replace(op, retry=spec.retry) if spec.install else op
 
 
 def seal_of(snapshot_id: str) -> Dependency:

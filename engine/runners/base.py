@@ -6,18 +6,22 @@ A runner turns a leased op into a :class:`~engine.model.Result` or raises :class
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.clock import Micros
 from engine.errors import OpError
-from engine.model import EMPTY_RESULT, JsonText, Lease, NewOp, Op, Result
+from engine.model import EMPTY_RESULT, Binary, JsonText, Lease, NewOp, Op, Result
 from engine.plugins.site import Site
 
 
 async def _unavailable(*_: object) -> None:
     raise OpError("runner_error", "there is no worker behind this run")
+
+
+async def _nothing_known() -> Mapping[str, Binary]:
+    return {}
 
 
 class Refund(Exception):
@@ -61,6 +65,10 @@ class RunContext:
     cookies: Callable[[], Awaitable[JsonText | None]]
     #: The machine of this worker.
     machine: str = ""
+    #: The programs known on this machine, by name.
+    binaries: Callable[[], Awaitable[Mapping[str, Binary]]] = _nothing_known
+    #: Remember what is known about a program on this machine.
+    put_binary: Callable[[Binary], Awaitable[None]] = _unavailable
     #: Store ops now; they stay whatever becomes of this one. Raises OpError or LeaseLost.
     emit: Callable[[Sequence[NewOp]], Awaitable[None]] = _unavailable
     #: The op goes on without a slot of the worker, and edges of kind ``begun`` to it are met. Raises LeaseLost.

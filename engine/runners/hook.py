@@ -17,6 +17,7 @@ from engine.model import Result
 from engine.projection import archive_rows as rows
 from engine.projection.databases import OpenDatabases
 from engine.runners.base import RunContext, RunFailed
+from engine.runners.hook_binary import BinaryRun
 from engine.runners.hook_hands import Hands, mark_of, own_address, session_spec
 from engine.runners.hook_projection import Projector
 from engine.runners.hook_run import HookRun
@@ -58,6 +59,8 @@ class HookRunner:
             if stored is not None:
                 return decode_result(stored)
         ctx.started()
+        if ctx.op.metadata.get("task") == "binary":
+            return await BinaryRun(self._hands, ctx).run()
         if ctx.op.metadata.get("task") != "hook":
             return await ScopeRun(self._hands, ctx).run()
         try:

@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.clock import Clock, Micros, rfc3339
-from engine.hooks.config import Layers, launched
+from engine.hooks.binaries import Need, needs_of
+from engine.hooks.config import Layers, Resolved, launched
 from engine.hooks.graph import CrawlSpec
 from engine.hooks.plugins import Plugins, discover, hook_directories
 from engine.js.ports import SessionSpec
@@ -21,6 +22,16 @@ from engine.runners.hook_projection import Projector
 
 #: Seconds for which found plugins are taken to be what they were.
 _FRESH = 2.0
+_REMEMBERED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plugin's configuration in one crawl, worked out once for all its hooks."""
+
+    layers: Layers
+    resolved: Resolved
+    needs: tuple[Need, ...]
 
 
 @dataclass(slots=True)
@@ -39,6 +50,7 @@ class Hands:
     owner: str
     #: The address this machine speaks from.
     iface: str = ""
+    _prepared: dict[tuple[str, str, str], tuple[Plugins, Prepared]] = field(default_factory=dict)
     _plugins: dict[tuple[Path, ...], tuple[float, Plugins]] = field(default_factory=dict)
 
     def now(self) -> str:
@@ -50,7 +62,10 @@ class Hands:
         directories = hook_directories(site, spec.hook_dirs)
         found = self._plugins.get(directories)
         if found is None or time.monotonic() - found[0] > _FRESH:
-            found = self._plugins[directories] = (time.monotonic(), discover(directories))
+            fresh = discover(directories)
+            # the same object as long as nothing has changed: what was worked out from it holds
+            kept = found[1] if found is not None and found[1] == fresh else fresh
+            found = self._plugins[directories] = (time.monotonic(), kept)
         return found[1]
 
     def layers(self, site: Site, spec: CrawlSpec) -> Layers:
@@ -60,6 +75,23 @@ class Hands:
     def chosen(self, site: Site, spec: CrawlSpec) -> frozenset[str]:
         """The plugins whose hooks run."""
         return launched(self.plugins(site, spec), self.layers(site, spec), spec.plugins)
+
+    def prepare(self, ctx: RunContext, spec: CrawlSpec, name: str) -> Prepared:
+        """What a plugin's hooks are configured with in a crawl. Raises SiteError."""
+        plugins = self.plugins(ctx.site, spec)
+        key = (ctx.site.name, ctx.op.workflow.id, name)
+        found = self._prepared.get(key)
+        if found is not None and found[0] is plugins:
+            return found[1]
+        layers, plugin = self.layers(ctx.site, spec), plugins.by_name.get(name)
+        if plugin is None:
+            prepared = Prepared(layers, Resolved(), ())
+        else:
+            prepared = Prepared(layers, layers.resolve(plugins, plugin), tuple(needs_of(plugins, plugin, layers)))
+        if len(self._prepared) > _REMEMBERED:
+            self._prepared.clear()
+        self._prepared[key] = (plugins, prepared)
+        return prepared
 
     async def write(
         self, ctx: RunContext, statements: Sequence[Statement], *, line: int = 0, outcome: bytes | None = None

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import json
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from engine.clock import rfc3339
 from engine.codec import encode_result
 from engine.errors import LeaseLost, OpError
-from engine.hooks.config import Resolved
+from engine.hooks.binaries import from_record
 from engine.hooks.files import Output, survey
 from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end
 from engine.hooks.inputs import environment, flags
@@ -24,7 +25,7 @@ from engine.hooks.outcome import End, Verdict, judge
 from engine.hooks.process import read_exit, read_record
 from engine.hooks.records import text_in
 from engine.hooks.supervise import Job, Watch, stderr_tail
-from engine.model import LogLine, Result
+from engine.model import Binary, LogLine, Result
 from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.retry import delay, may_retry
@@ -57,11 +58,17 @@ class HookRun:
         output = await asyncio.to_thread(survey, self._place.plugin(self._given.plugin))
         warnings = [*self._faults, *watch.stream.warnings, *self._sink.warnings]
         verdict = judge(end, self._sink.last, produced=bool(self._sink.produced or output.count))
+        for binary in filter(None, map(from_record, self._sink.binaries)):
+            await self._ctx.put_binary(binary)
+        exited = end.code is not None and end.timed_out is None and not end.unlaunched
+        if verdict.again and exited and not text_in(self._sink.last or {}, "output_str"):
+            verdict = replace(verdict, error=await asyncio.to_thread(self._explained, verdict.error))
         return await self._settle(end, verdict, output, warnings)
 
     async def _run(self) -> tuple[End, Watch]:
+        known = await self._ctx.binaries()
         try:
-            job = self._job()
+            job = self._job(known)
         except CannotLaunch as error:
             job = None
             end = End(code=error.code, unlaunched=str(error))
@@ -111,15 +118,18 @@ class HookRun:
         ended = read_exit(file.with_name(file.name.removesuffix(".pid.json") + ".exit")) is not None
         return record is not None and not ended and not record.alive() and record.orphaned()
 
-    def _job(self) -> Job:
+    def _job(self, known: Mapping[str, Binary]) -> Job:
         given, spec, site = self._given, self._spec, self._ctx.site
-        plugins = self._hands.plugins(site, spec)
-        plugin = plugins.by_name.get(given.plugin)
-        layers = self._hands.layers(site, spec)
-        resolved = layers.resolve(plugins, plugin) if plugin is not None else Resolved()
+        prepared = self._hands.prepare(self._ctx, spec, given.plugin)
+        layers, resolved = prepared.layers, prepared.resolved
         self._faults = resolved.faults
         mark = mark_of(self._ctx, given.scope.id)
-        env = environment(self._hands.environment, layers.explicit, resolved, self._told())
+        told = self._told()
+        for need in prepared.needs:
+            binary = known.get(need.name)
+            if binary is not None and binary.status == "succeeded":
+                told[need.key] = binary.abspath
+        env = environment(self._hands.environment, layers.explicit, resolved, told)
         name = parse_name(given.file)
         words = command(
             Path(given.path), name.extension if name else "", site.interpreters, site.root, env.get("PATH", "")
@@ -227,6 +237,11 @@ class HookRun:
         if scope.kind == "crawl":
             return control(ctx.op.site, f"check:{name}", "check", {"again": name})
         return control(ctx.op.site, f"seal:{scope.id}:{name}", "seal", {"scope": asdict(scope), "again": name})
+
+    def _explained(self, error: str) -> str:
+        """The error with the last thing the hook said to people, which is usually why."""
+        lines = [line.strip() for line in stderr_tail(self._traces).replace("\0", "").splitlines() if line.strip()]
+        return f"{error}: {lines[-1][:300]}" if lines and lines[-1] not in error else error
 
     def _title(self, verdict: Verdict) -> str:
         """The title that a plugin of that name found."""

@@ -13,12 +13,14 @@ from typing import Any
 
 from engine.codec import encode_result
 from engine.errors import OpError
+from engine.hooks.binaries import Need, needs
 from engine.hooks.graph import (
     CRAWL_END_EVENTS,
     CRAWL_EVENTS,
     Chain,
     CrawlSpec,
     Scope,
+    binary_op,
     chain,
     control,
     result_id,
@@ -88,6 +90,12 @@ class ScopeRun:
         plugins = self._hands.plugins(self._ctx.site, self._spec)
         return wanted_hooks(plugins, self._hands.chosen(self._ctx.site, self._spec), events)
 
+    def _needs(self) -> tuple[Need, ...]:
+        plugins = self._hands.plugins(self._ctx.site, self._spec)
+        return needs(
+            plugins, self._hands.chosen(self._ctx.site, self._spec), self._hands.layers(self._ctx.site, self._spec)
+        )
+
     async def _done(self, statements: Sequence[Statement], emitted: Iterable[NewOp], **data: Any) -> Result:
         result = Result(data=json.dumps(data, ensure_ascii=False), emitted=tuple(emitted))
         await self._ctx.prepare(result)
@@ -117,7 +125,9 @@ class ScopeRun:
         spec, scope, at = self._spec, self._crawl_scope, self._hands.now()
         await asyncio.to_thread(_make, self._crawl_place, spec.data)
         hooks = self._hooks(*CRAWL_EVENTS)
-        made = chain(self._site, spec, scope, hooks)
+        wanted = [binary_op(self._site, spec, need) for need in self._needs()]
+        found = tuple(Dependency(op.id, EdgeKind.SETTLED) for op in wanted)
+        made = chain(self._site, spec, scope, hooks, found)
         statements: list[Statement] = [
             rows.add_crawl(
                 self._crawl_id,
@@ -142,7 +152,7 @@ class ScopeRun:
             )
             for one in snapshots.values()
         )
-        ops = [*made.ops, *(snapshot_op(self._site, one, made.last) for one in snapshots.values())]
+        ops = [*wanted, *made.ops, *(snapshot_op(self._site, one, made.last) for one in snapshots.values())]
         after = [*(seal_of(name) for name in snapshots), *made.last, *_foreground(made)]
         given = {"number": 1, "waited": list(snapshots), "lasting": _names(made.lasting), "finite": _names(made.finite)}
         ops.append(control(self._site, "check:1", "check", given, _distinct(after)))

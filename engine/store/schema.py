@@ -288,3 +288,37 @@ worker = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
 )
+
+machine = Table(
+    "machine",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("hostname", String, nullable=False),
+    Column("system", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+network_interface = Table(
+    "network_interface",
+    metadata,
+    Column("machine", String, primary_key=True),
+    Column("address", String, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+# one row per machine and program, whoever asked for it
+binary = Table(
+    "binary",
+    metadata,
+    Column("machine", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("status", String, nullable=False),
+    Column("abspath", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("sha256", String, nullable=False),
+    Column("provider", String, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)

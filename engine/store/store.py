@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from engine.clock import Clock, Micros
 from engine.dialect import Database, database_url, insert_or_ignore, shown
 from engine.errors import LeaseLost, OpError
-from engine.model import UNLIMITED, Artifact, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
-from engine.store import changes, claim, fork, homes, leases, migrate, operate, retention, submit
+from engine.model import UNLIMITED, Artifact, Binary, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
+from engine.store import changes, claim, fork, homes, leases, machines, migrate, operate, retention, submit
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.propagate import Consequences
@@ -235,6 +235,21 @@ class Store:
         )
         with self.database.read() as connection:
             return connection.scalar(query)
+
+    def meet(self, machine: str, hostname: str, system: str, address: str) -> None:
+        """Remember a machine that runs hooks."""
+        with self.database.write() as connection:
+            machines.meet(connection, machine, hostname, system, address, self.clock.now())
+
+    def put_binary(self, machine: str, found: Binary) -> None:
+        """Remember what is known about a program on a machine."""
+        with self.database.write() as connection:
+            machines.put_binary(connection, machine, found, self.clock.now())
+
+    def binaries(self, machine: str) -> dict[str, Binary]:
+        """The programs known on a machine, by name."""
+        with self.database.read() as connection:
+            return machines.binaries(connection, machine)
 
     def heartbeat(self, worker_id: str, tokens: Sequence[str], duration: Micros) -> frozenset[str]:
         """Extend the leases that are still current; the tokens of those that are not."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from engine.errors import LeaseLost, OpError
-from engine.model import EMPTY_RESULT, JsonText, NewOp, Result
+from engine.model import EMPTY_RESULT, Binary, JsonText, NewOp, Result
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, Succeeded, failure
 from engine.plugins.site import Site
 from engine.runners.base import Refund, RunContext, RunFailed, Runner, Vanished
@@ -138,6 +138,12 @@ def _context(
         await bench.database.until_done(bench.store.emit, lease, placed.emitted)
         bench.committer.made_ready()
 
+    async def binaries() -> Mapping[str, Binary]:
+        return await bench.database.until_done(bench.store.binaries, bench.homes.here)
+
+    async def put_binary(found: Binary) -> None:
+        await bench.database.until_done(bench.store.put_binary, bench.homes.here, found)
+
     async def background() -> None:
         await bench.database.until_done(bench.store.begun, lease)
         detached()
@@ -153,6 +159,8 @@ def _context(
         prepare=prepare,
         cookies=cookies,
         machine=bench.homes.here,
+        binaries=binaries,
+        put_binary=put_binary,
         emit=emit,
         background=background,
     )

@@ -208,9 +208,9 @@ def test_what_a_script_logged_is_printed(here: Path) -> None:
 
 def test_an_engine_database_is_migrated_and_workers_are_listed(tmp_path: Path) -> None:
     made = shown(tmp_path, "engine", "migrate", "--engine-db", "other.db")
-    assert made["currentVersion"] == 2
+    assert made["currentVersion"] == 3
     known = shown(tmp_path, "engine", "migrations", "status", "--engine-db", "other.db")["migrations"]
-    assert [one["version"] for one in known if one["appliedAt"]] == [1, 2]
+    assert [one["version"] for one in known if one["appliedAt"]] == [1, 2, 3]
     assert shown(tmp_path, "worker", "list", "--engine-db", "other.db") == {"workers": []}
 
 

@@ -64,11 +64,11 @@ def shown(work: Path, *words: str) -> Any:
     return json.loads(ran.out)
 
 
-def here(work: Path, *words: str) -> Ran:
+def here(work: Path, *words: str, site: str = "archive") -> Ran:
     """As the installed script, but in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(work), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["site", "archive", *words], clean_env(work / "home"))
+        code = run(["site", site, *words], clean_env(work / "home"))
     return Ran(code, out.getvalue(), err.getvalue())
 
 

@@ -1,0 +1,152 @@
+"""Finding a program that hooks need, and, where the operator said so, installing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.errors import OpError
+from engine.hooks.binaries import ENV, Need, find, from_record, inspect
+from engine.hooks.config import Resolved
+from engine.hooks.graph import CrawlSpec
+from engine.hooks.inputs import environment, flags
+from engine.hooks.launch import CannotLaunch, command
+from engine.hooks.layout import Place, safe
+from engine.hooks.plugins import Hook
+from engine.hooks.process import end_marked
+from engine.hooks.records import HookRecord
+from engine.hooks.supervise import Job, Watch
+from engine.hooks.urls import identifier
+from engine.model import Binary, LogLine, Result
+from engine.runners.base import RunContext
+from engine.runners.hook_hands import Hands, mark_of, paths_of
+
+EVENTS = ("Binary", "BinaryRequest", "Dependency")
+
+
+class BinaryRun:
+    """One claim of an op that looks for one program on this machine."""
+
+    def __init__(self, hands: Hands, ctx: RunContext) -> None:
+        given = json.loads(ctx.op.input)
+        self._hands = hands
+        self._ctx = ctx
+        self._need = Need.load(given["need"])
+        self._install = bool(given.get("install"))
+        self._spec = CrawlSpec.load(ctx.op.workflow.input)
+        self._logs: list[LogLine] = []
+
+    async def run(self) -> Result:
+        """Find it. Raises OpError where it was to be installed and could not be."""
+        found = await self._known() or await self._on_path()
+        if found is None and self._install:
+            found = await self._installed()
+        if found is None:
+            why = "no hook could install it" if self._install else "not on PATH; see scraper site NAME binary install"
+            found = Binary(name=self._need.name, status="failed", error=why)
+        await self._ctx.put_binary(found)
+        if found.status == "failed" and self._install:
+            raise OpError("binary_missing", f"{self._need.name}: {found.error}", retryable=True)
+        data = {"name": found.name, "status": found.status, "abspath": found.abspath, "provider": found.provider}
+        return Result(data=json.dumps(data), logs=tuple(self._logs))
+
+    async def _known(self) -> Binary | None:
+        known = (await self._ctx.binaries()).get(self._need.name)
+        usable = known is not None and known.status == "succeeded" and os.access(known.abspath, os.X_OK)
+        return known if usable else None
+
+    async def _on_path(self) -> Binary | None:
+        if not self._need.allows(ENV):
+            return None
+        path = self._hands.environment.get("PATH", os.defpath)
+        return await asyncio.to_thread(find, self._need.name, path)
+
+    async def _installed(self) -> Binary | None:
+        """The first program that one of the hooks comes up with; the hooks after it are not run."""
+        plugins = self._hands.plugins(self._ctx.site, self._spec)
+        for event in EVENTS:
+            for hook in plugins.hooks(event):
+                if event == "Dependency":
+                    self._log(f"{hook.label}: on_Dependency is an old name of on_Binary")
+                found = await self._try(hook)
+                if found is not None:
+                    return found
+        return None
+
+    async def _try(self, hook: Hook) -> Binary | None:
+        records: list[Mapping[str, Any]] = []
+
+        async def take(found: Sequence[HookRecord]) -> None:
+            records.extend(record.data for record in found if record.type == "Binary")
+
+        try:
+            job = self._job(hook)
+        except CannotLaunch as error:
+            self._log(f"{hook.label}: {error}")
+            return None
+        end = await Watch(job, take).run()
+        await end_marked(job.mark, self._hands.grace)
+        if end.code != 0:
+            self._log(f"{hook.label}: exit code {end.code}")
+        for data in records:
+            told = from_record(data, self._need.name)
+            if told is None or told.name != self._need.name:
+                continue
+            if not os.access(told.abspath, os.X_OK):
+                self._log(f"{hook.label}: {told.abspath} is not there")
+                continue
+            provider = told.provider or hook.plugin
+            if told.version and told.sha256:
+                return Binary(
+                    name=told.name,
+                    abspath=told.abspath,
+                    version=told.version,
+                    sha256=told.sha256,
+                    provider=provider,
+                )
+            path = self._hands.environment.get("PATH", os.defpath)
+            return await asyncio.to_thread(inspect, told.name, told.abspath, provider, path)
+        return None
+
+    def _job(self, hook: Hook) -> Job:
+        ctx, spec, need = self._ctx, self._spec, self._need
+        plugins = self._hands.plugins(ctx.site, spec)
+        layers = self._hands.layers(ctx.site, spec)
+        resolved = (
+            layers.resolve(plugins, plugins.by_name[hook.plugin]) if hook.plugin in plugins.by_name else Resolved()
+        )
+        binary_id = identifier(ctx.machine, need.name)
+        root = spec.data / "machines" / safe(ctx.machine) / "binaries" / safe(Path(need.name).name) / binary_id
+        place = Place(root)
+        told = {**paths_of(spec), "MACHINE_ID": ctx.machine, "CRAWL_DIR": str(root), "SNAP_DIR": str(root)}
+        env = environment(self._hands.environment, layers.explicit, resolved, told)
+        site = ctx.site
+        words = command(hook.path, hook.name.extension, site.interpreters, site.root, env.get("PATH", os.defpath))
+        arguments = {
+            "binary-id": binary_id,
+            "machine-id": ctx.machine,
+            "name": need.name,
+            "bin-providers": need.providers,
+            "overrides": dict(need.overrides) or None,
+        }
+        mark = f"{mark_of(ctx, 'binaries')}"
+        return Job(
+            words=[*words, *flags(arguments)],
+            cwd=place.plugin(hook.plugin),
+            environment=env,
+            traces=place.traces(hook.plugin, hook.name.file),
+            mark=mark,
+            op=f"{mark}{hook.label}",
+            claim=ctx.lease.earlier_claims,
+            machine=ctx.machine,
+            owner=self._hands.owner,
+            timeout=layers.timeout(hook.plugin, resolved),
+            grace=self._hands.grace,
+        )
+
+    def _log(self, message: str) -> None:
+        self._logs.append(LogLine(at=self._hands.clock.now(), message=message.replace("\0", ""), level="warn"))
