@@ -19,7 +19,7 @@ PROCESSES = 2
 
 def benchmark(bench: Bench) -> Benchmark:
     """Both run two processes that do nothing but JavaScript."""
-    count = bench.size(3_000, 200)
+    count = bench.size(1_500, 200)
     return Benchmark(
         title=TITLE,
         figure="rate",

@@ -23,13 +23,13 @@ TITLE = "enqueue to start on an idle worker, from another process"
 
 def benchmark(bench: Bench) -> Benchmark:
     """Ours on both databases beside the queues."""
-    pauses = [random.Random(number).uniform(0.15, 0.35) for number in range(bench.size(40, 10))]
+    pauses = [random.Random(number).uniform(0.15, 0.35) for number in range(bench.size(30, 8))]
     idle = bench.size(10, 3)
     return Benchmark(
         title=TITLE,
         figure="p50",
         unit="ms",
-        rounds=bench.rounds,
+        rounds=min(2, bench.rounds),
         sizes={"ops": len(pauses), "pause": "150 to 350 ms", "idle seconds": idle},
         contestants=[
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", pauses, idle)),

@@ -28,7 +28,7 @@ _PATIENCE = 300.0
 
 def benchmark(bench: Bench) -> Benchmark:
     """One, two and eight workers on the same queue."""
-    count = bench.size(20_000, 2_000)
+    count = bench.size(10_000, 2_000)
     return Benchmark(
         title=TITLE,
         figure="rate",
