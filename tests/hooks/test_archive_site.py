@@ -1,4 +1,4 @@
-"""The shipped site of hooks, through the installed script, on a site of ten pages (HOOK-110 to HOOK-119)."""
+"""The shipped site of hooks, through the installed script, on a site of ten pages (HOOK-110 to HOOK-114)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that hooks need: found, installed with consent, one row per machine (HOOK-120 to HOOK-129)."""
+"""Programs that hooks need: found, installed with consent, one row per machine (HOOK-120 to HOOK-123)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hooks are told: configuration, flags, environment (HOOK-20 to HOOK-33)."""
+"""What hooks are told: configuration, flags, environment (HOOK-20 to HOOK-27)."""
 
 from __future__ import annotations
 

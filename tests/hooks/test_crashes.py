@@ -1,4 +1,4 @@
-"""Workers killed at random over a crawl with daemons and background hooks (HOOK-80 to HOOK-89)."""
+"""Workers killed at random over a crawl with daemons and background hooks (HOOK-74 to HOOK-77)."""
 
 from __future__ import annotations
 

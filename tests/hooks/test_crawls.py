@@ -1,4 +1,4 @@
-"""Crawls and snapshots as ops, and the rows they leave (HOOK-1 to HOOK-8, HOOK-60 to HOOK-109)."""
+"""Crawls and snapshots as ops, and the rows they leave (HOOK-44 to HOOK-46, HOOK-50 to HOOK-55, HOOK-60 to HOOK-73)."""
 
 from __future__ import annotations
 

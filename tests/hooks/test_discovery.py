@@ -1,4 +1,4 @@
-"""Finding hooks, their order and their commands (HOOK-1 to HOOK-13)."""
+"""Finding hooks, their order and their commands (HOOK-1 to HOOK-8)."""
 
 from __future__ import annotations
 

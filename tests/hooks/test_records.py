@@ -1,4 +1,4 @@
-"""Stdout as a stream of records, and what the end of a hook means (HOOK-40 to HOOK-59)."""
+"""Stdout as a stream of records, and what the end of a hook means (HOOK-40 to HOOK-50)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks as processes: started, watched, timed out, adopted, ended (HOOK-60 to HOOK-79)."""
+"""Hooks as processes: started, watched, timed out, adopted, ended (HOOK-29, HOOK-48, HOOK-53, HOOK-54, HOOK-71)."""
 
 from __future__ import annotations
 
