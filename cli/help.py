@@ -62,12 +62,15 @@ def help_(
 
 
 def topics() -> dict[str, Path]:
-    """Topic to file: the guides first, then the reference."""
+    """Topic to file: the guides first, then the reference; a page whose name a guide has is ``NAME-reference``."""
     from engine.resources import resource
 
     docs = resource("docs")
     files = [*sorted(docs.glob("*.md")), *sorted((docs / "reference").glob("*.md"))]
-    return {file.stem: file for file in files}
+    found: dict[str, Path] = {}
+    for file in files:
+        found[f"{file.stem}-reference" if file.stem in found else file.stem] = file
+    return found
 
 
 def title(file: Path) -> str:
