@@ -236,7 +236,8 @@ class HookRun:
         name = f"r{ctx.op.pk}.{ctx.lease.earlier_claims}"
         if scope.kind == "crawl":
             return control(ctx.op.site, f"check:{name}", "check", {"again": name})
-        return control(ctx.op.site, f"seal:{scope.id}:{name}", "seal", {"scope": asdict(scope), "again": name})
+        seal = control(ctx.op.site, f"seal:{scope.id}:{name}", "seal", {"scope": asdict(scope), "again": name})
+        return replace(seal, machine=ctx.machine) if ctx.site.dialect == "postgresql" else seal
 
     def _explained(self, error: str) -> str:
         """The error with the last thing the hook said to people, which is usually why."""

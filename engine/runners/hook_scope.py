@@ -43,7 +43,8 @@ from engine.runners.hook_run import CLOSED
 
 #: Bytes of a snapshot's text that are searched.
 _SEARCHED = 1 << 20
-_LOOK_UP = 200
+#: Tasks that work in the directory of a crawl or a snapshot.
+_LOCAL = frozenset({"hook", "close", "seal", "binary"})
 
 
 class ScopeRun:
@@ -97,7 +98,8 @@ class ScopeRun:
         )
 
     async def _done(self, statements: Sequence[Statement], emitted: Iterable[NewOp], **data: Any) -> Result:
-        result = Result(data=json.dumps(data, ensure_ascii=False), emitted=tuple(emitted))
+        ops = tuple(self._pinned(op) for op in emitted)
+        result = Result(data=json.dumps(data, ensure_ascii=False), emitted=ops)
         await self._ctx.prepare(result)
         await self._hands.write(self._ctx, statements, outcome=encode_result(result))
         return result
@@ -120,6 +122,11 @@ class ScopeRun:
             )
             for position, hook in enumerate(hooks, first)
         ]
+
+    def _pinned(self, op: NewOp) -> NewOp:
+        """What works in a directory stays on the machine that has it; where the site has a home, that is its."""
+        local = op.metadata.get("task") in _LOCAL and self._ctx.site.dialect == "postgresql"
+        return replace(op, machine=self._ctx.machine) if local else op
 
     async def _begin_crawl(self) -> Result:
         spec, scope, at = self._spec, self._crawl_scope, self._hands.now()

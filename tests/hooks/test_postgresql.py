@@ -1,0 +1,72 @@
+"""Crawls on PostgreSQL: the engine DB, the site DB, and two machines that share both."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from engine.projection.archive_views import ArchiveReader
+from tests.hooks.lab import Lab, record
+
+
+class SharedLab(Lab):
+    """Both databases in one PostgreSQL database."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, "database: {dialect: postgresql}\n", engine_db=url)
+        self.settings = replace(self.settings, site_database_url=url)
+        self._url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        with contextlib.closing(psycopg.connect(self._url)) as database:
+            found = database.execute(sql.encode(), list(parameters))
+            names = [column.name for column in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, pg_url: str) -> SharedLab:
+    return SharedLab(tmp_path, pg_url)
+
+
+def test_a_crawl_with_children_retries_and_background_hooks(lab: SharedLab) -> None:
+    lab.hook("d/on_Snapshot__00_d.daemon.bg.sh", "echo up; sleep 600")
+    lab.hook("links/on_Snapshot__10_links.sh", record(type="Snapshot", url="http://a.test/1", tags="x"))
+    lab.hook("flaky/on_Snapshot__20_flaky.sh", "[ -e second ] || { touch second; exit 1; }; echo fox jumps > t.txt")
+    lab.hook("bg/on_Snapshot__30_bg.bg.sh", f"sleep 0.2; {record(type='Tag', name='y')}")
+    lab.crawl("http://a.test/", max_depth=1)
+    assert lab.statuses() == ["sealed", "sealed", "sealed"]
+    counted = lab.rows(
+        "SELECT plugin, status, attempts, count(*) AS n FROM archive_results GROUP BY 1, 2, 3 ORDER BY 1"
+    )
+    assert [tuple(row.values()) for row in counted] == [
+        ("bg", "succeeded", 1, 2),
+        ("d", "succeeded", 1, 2),
+        ("flaky", "succeeded", 2, 2),
+        ("links", "succeeded", 1, 2),
+    ]
+    reader = ArchiveReader(lab.site, lab.settings.sites_dir, lab.settings.site_database_url)
+    assert {one.url for one in reader.search("fox jumps")} == {"http://a.test/", "http://a.test/1"}
+    assert reader.tags(reader.snapshot("http://a.test/1").id) == ["x", "y"]
+    assert reader.counts("c1")["snapshots"] == {"sealed": 2}
+
+
+def test_the_hooks_of_a_snapshot_stay_on_the_machine_that_began_it(lab: SharedLab) -> None:
+    for number in range(4):
+        lab.hook(f"p{number}/on_Snapshot__{number}0_p.sh", "sleep 0.05; exit 10")
+    lab.add(*(f"http://a.test/{number}" for number in range(8)))
+    for machine in ("one", "two"):
+        # the first one leaves the crawl in the middle
+        lab.work(machine_id=machine, max_cycles=12 if machine == "one" else 0, max_workers=2)
+    lab.work(machine_id="one")
+    machines = lab.rows("SELECT snapshot_id, count(DISTINCT machine) AS n FROM archive_results GROUP BY snapshot_id")
+    assert [row["n"] for row in machines] == [1] * 8
+    assert {row["machine"] for row in lab.rows("SELECT DISTINCT machine FROM archive_results")} == {"one", "two"}
+    lab.work(machine_id="two")
+    assert lab.statuses() == ["sealed"] * 9
