@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from engine.clock import Clock, rfc3339
+from engine.clock import SECOND, Clock, rfc3339
 from engine.config import Settings
 from engine.errors import DatabaseUnavailable, OpError, UsageError
 from engine.hooks.binaries import Need
 from engine.hooks.config import Layers
 from engine.hooks.graph import KIND, CrawlSpec, binary_op, control
 from engine.hooks.plugins import discover, hook_directories
+from engine.hooks.process import end_marked
 from engine.hooks.urls import normalised
 from engine.js.ports import DatabaseBusy, SiteSession
 from engine.machine import machine_id
@@ -24,6 +26,7 @@ from engine.projection import archive, archive_rows
 from engine.projection.archive import Statement
 from engine.projection.databases import OpenDatabases
 from engine.projection.session import Database
+from engine.runners.hook_hands import mark_of_crawl
 from engine.store.store import Store
 
 T = TypeVar("T")
@@ -111,6 +114,7 @@ def cancel_crawl(settings: Settings, store: Store, site: Site, crawl_id: str) ->
     require_crawl(store, site, crawl_id)
     canceled = store.cancel(crawl_id)
     change(settings, store.clock, site, archive_rows.cancel_crawl(crawl_id, rfc3339(store.clock.now())))
+    _end_processes(settings, store, crawl_id)
     return canceled
 
 
@@ -119,7 +123,13 @@ def seal_crawl(settings: Settings, store: Store, site: Site, crawl_id: str) -> i
     require_crawl(store, site, crawl_id)
     canceled = store.cancel(crawl_id)
     change(settings, store.clock, site, archive_rows.give_up(crawl_id, rfc3339(store.clock.now())))
+    _end_processes(settings, store, crawl_id)
     return canceled
+
+
+def _end_processes(settings: Settings, store: Store, crawl_id: str) -> None:
+    """End what the crawl's hooks left running on this machine; workers elsewhere end their hooks themselves."""
+    asyncio.run(end_marked(mark_of_crawl(store.uuid, crawl_id), settings.hooks.grace / SECOND))
 
 
 def require_crawl(store: Store, site: Site, crawl_id: str) -> None:

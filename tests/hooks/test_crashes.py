@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from engine.hooks.process import marked
 from tests.cli.console import SCRIPT, clean_env
 from tests.hooks.lab import Lab, record
@@ -40,7 +42,8 @@ def start_worker(lab: Lab, *more: str, grace: str = "5s") -> subprocess.Popen[by
     )
 
 
-def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.chaos)])
+def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(tmp_path: Path, kills: int) -> None:
     lab = Lab(tmp_path)
     lab.hook(
         "daemon/on_Snapshot__00_daemon.daemon.bg.sh",
@@ -52,7 +55,7 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(tmp_path: P
     lab.hook("end/on_SnapshotEnd__50_end.sh", record(type="ArchiveResult", status="succeeded", output_str="end"))
     lab.add(*(f"http://a.test/{n}" for n in range(SNAPSHOTS)))
     dice = random.Random(7)
-    for _ in range(10):
+    for _ in range(kills):
         worker = start_worker(lab)
         time.sleep(0.6 + dice.random())
         worker.kill()
