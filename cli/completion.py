@@ -28,7 +28,7 @@ class Shell(StrEnum):
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell to complete in.")]) -> None:
     """Print the completion script of a shell, to be evaluated at its start.
 
-    Example: eval "$(scraper completion bash)"
+    Example: scraper completion bash >> ~/.bashrc
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 

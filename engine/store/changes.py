@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from engine.dialect import Database, translate
+from engine.errors import DatabaseUnavailable
 
 _POLL_SECONDS = 0.01
 _CHANNEL = "scraper_ready"
@@ -47,7 +48,10 @@ class _DataVersion:
         self._closed = threading.Event()
 
     def _version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        try:
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise DatabaseUnavailable(str(error)) from error
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

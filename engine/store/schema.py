@@ -152,6 +152,12 @@ op = Table(
         postgresql_where=text("status = 'running'"),
     ),
     Index(
+        "ix_op_reserved",
+        "reserved_by",
+        sqlite_where=text("reserved_by IS NOT NULL"),
+        postgresql_where=text("reserved_by IS NOT NULL"),
+    ),
+    Index(
         "ix_op_expiry",
         "expires_at",
         sqlite_where=text("status = 'running'"),
@@ -264,7 +270,7 @@ op_alias = Table(
     metadata,
     Column("workflow_pk", BigInteger, primary_key=True, autoincrement=False),
     Column("alias", String, primary_key=True),
-    Column("op_pk", BigInteger, nullable=False),
+    Column("op_pk", BigInteger, nullable=False, index=True),
 )
 
 cookie_jar = Table(

@@ -127,6 +127,8 @@ class Settling:
         results: list[dict[str, Any]] = []
         ended: dict[int, OpStatus] = {}
         settled_once: list[int] = []
+        # an earlier claim may have left a result
+        replaced: list[int] = []
         for settlement in settlements:
             row = self.rows[settlement.lease.op_pk]
             change = _transition(row, settlement, self.now)
@@ -134,6 +136,8 @@ class Settling:
             attempts.append({"_token": settlement.lease.token, "state": change.attempt, "error": change.error})
             if change.result is not None:
                 results.append(change.result)
+                if row.claims > 1:
+                    replaced.append(row.pk)
             if row.status != OpStatus.RUNNING:
                 continue
             self.consequences.moved(row.workflow_pk, OpStatus.RUNNING, change.status)
@@ -147,7 +151,7 @@ class Settling:
             return
         self.connection.execute(_UPDATE_OP, ops)
         self.connection.execute(_UPDATE_ATTEMPT, [values | {"now": self.now} for values in attempts])
-        for batch in batches([values["op_pk"] for values in results]):
+        for batch in batches(replaced):
             self.connection.execute(_FORGET_RESULTS, {"pks": batch})
         if results:
             self.connection.execute(_INSERT_RESULT, results)

@@ -77,6 +77,7 @@ class Committer:
             for _, future in group:
                 if not future.done():
                     future.set_exception(error)
+                    future.exception()  # its op may be gone, and nobody else is to be told
             raise
         for (_, future), verdict in zip(group, report.verdicts, strict=True):
             if not future.done():

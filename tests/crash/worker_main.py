@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,6 +40,17 @@ class FragileStore(Store):
 
     point: str
     marker: Path
+    #: This thread is settling outcomes.
+    settling = threading.local()
+
+    def die_before_commits(self) -> None:
+        """Whatever is committed while outcomes are settled is not."""
+
+        def before_commit(_connection: Connection) -> None:
+            if getattr(self.settling, "here", False):
+                die_once(self.marker)
+
+        event.listen(self.database.engine, "commit", before_commit)
 
     def claim(self, request: ClaimRequest) -> Claim:
         claimed = super().claim(request)
@@ -47,13 +59,11 @@ class FragileStore(Store):
         return claimed
 
     def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
-        if self.point == "inside-engine-commit" and settlements:
-
-            def before_commit(_connection: Connection) -> None:
-                die_once(self.marker)
-
-            event.listen(self.database.engine, "commit", before_commit)
-        report = super().settle(settlements, started)
+        self.settling.here = bool(settlements)
+        try:
+            report = super().settle(settlements, started)
+        finally:
+            self.settling.here = False
         if self.point == "after-engine-commit" and settlements:
             die_once(self.marker)
         return report
@@ -73,7 +83,10 @@ def main() -> None:
         machine_id=machine_id(settings.sites_dir), until_idle=True, js_processes=int(children), max_workers=8
     )
     child = (sys.executable, "-m", "tests.crash.child_main", marker, point)
-    run_worker(settings, discover(settings), options, Silent(), store=FragileStore.open(engine_db), child=child)
+    store = FragileStore.open(engine_db)
+    if point == "inside-engine-commit" and isinstance(store, FragileStore):
+        store.die_before_commits()
+    run_worker(settings, discover(settings), options, Silent(), store=store, child=child)
 
 
 if __name__ == "__main__":

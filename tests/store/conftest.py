@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> I
         target = str(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "engine.db"))
     else:
         target = str(request.getfixturevalue("migrated_database"))
-        tables = ", ".join(name for name in metadata.tables if name not in _KEPT)
+        tables = ", ".join(f'"{name}"' for name in metadata.tables if name not in _KEPT)
         with psycopg.connect(target, autocommit=True) as connection:
             connection.execute(f"TRUNCATE {tables}".encode())
     opened = Store.open(target, clock=clock, max_lost=3)

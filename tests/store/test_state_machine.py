@@ -78,7 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
         if self.template is None:
             with self.store.database.write() as connection:
                 tables = ", ".join(
-                    table.name for table in metadata.sorted_tables if table.name not in ("meta", "migration")
+                    f'"{table.name}"' for table in metadata.sorted_tables if table.name not in ("meta", "migration")
                 )
                 connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
         self.store.put_policies(SITE, {"capped": QueuePolicy(max_in_flight=CAP)})
