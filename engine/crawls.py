@@ -13,7 +13,7 @@ from engine.clock import SECOND, Clock, rfc3339
 from engine.config import Settings
 from engine.errors import DatabaseUnavailable, OpError, UsageError
 from engine.hooks.binaries import Need
-from engine.hooks.config import Layers
+from engine.hooks.config import Layers, covered
 from engine.hooks.graph import KIND, CrawlSpec, binary_op, control
 from engine.hooks.plugins import discover, hook_directories
 from engine.hooks.process import end_marked
@@ -82,7 +82,7 @@ def add_crawl(settings: Settings, store: Store, site: Site, spec: CrawlSpec, cra
         urls=spec.urls,
         max_depth=spec.max_depth,
         user=spec.user,
-        config=dict(spec.config),
+        config=covered(plugins, spec.config),
         at=rfc3339(now),
     )
     change(settings, store.clock, site, [row])

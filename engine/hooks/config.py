@@ -114,6 +114,16 @@ class Layers:
         return value is None or _boolean(value) is not False
 
 
+def covered(plugins: Plugins, values: Mapping[str, Value]) -> dict[str, Value]:
+    """``values`` with those of sensitive keys covered."""
+    secret: set[str] = set()
+    for plugin in plugins.by_name.values():
+        for key, schema in plugin.properties.items():
+            if schema.get("x-sensitive") is True:
+                secret |= {key, *(name for name in schema.get("x-aliases", ()) if isinstance(name, str))}
+    return {key: "***" if key in secret and value else value for key, value in values.items()}
+
+
 def requirements(plugins: Plugins, name: str) -> list[str]:
     """The plugin and all it requires, itself first; plugins that are not there are left out."""
     found: list[str] = []

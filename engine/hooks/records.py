@@ -118,7 +118,7 @@ class RecordStream:
         if not isinstance(kind, str):
             return None
         if kind not in KNOWN:
-            self._warn(f'line {self.lines}: records of type "{kind}" are not known: ignored', f"type {kind}")
+            self._warn(f'line {self.lines}: records of type "{kind[:50]}" are not known: ignored', f"type {kind[:50]}")
             return None
         return HookRecord(self.lines, kind, value)
 

@@ -176,15 +176,16 @@ class Watch:
         timed_out: float | None = None
         try:
             with self._open() as output:
-                deadline = self.began + self.job.timeout
+                # the wall clock may be set meanwhile: it only says how long an adopted hook has run already
+                deadline = time.monotonic() + self.job.timeout - max(0.0, time.time() - self.began)
                 while not exited.done():
                     if not await self._read(output):
-                        await asyncio.wait({exited}, timeout=max(0.001, min(_TICK, deadline - time.time())))
+                        await asyncio.wait({exited}, timeout=max(0.001, min(_TICK, deadline - time.monotonic())))
                     if exited.done():
                         break
                     if self.over():
                         self.job.traces.dismissed.touch()
-                    elif time.time() >= deadline:
+                    elif time.monotonic() >= deadline:
                         timed_out = self.job.timeout
                     else:
                         continue

@@ -13,7 +13,12 @@ OVER = ("succeeded", "failed", "skipped", "noresults", "backoff", "canceled")
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """``value`` as JSON that any database holds: no half surrogates, no numbers that JSON has not."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(str(value), ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def add_crawl(

@@ -8,7 +8,7 @@ import os
 from engine.clock import SECOND, Clock
 from engine.codec import decode_result
 from engine.config import Settings
-from engine.errors import LeaseLost, OpError
+from engine.errors import LeaseLost, OpError, ScraperError
 from engine.hooks.graph import HookInput
 from engine.hooks.inputs import inherited
 from engine.hooks.process import become_subreaper, end_marked
@@ -59,10 +59,21 @@ class HookRunner:
             if stored is not None:
                 return decode_result(stored)
         ctx.started()
-        if ctx.op.metadata.get("task") == "binary":
-            return await BinaryRun(self._hands, ctx).run()
-        if ctx.op.metadata.get("task") != "hook":
-            return await ScopeRun(self._hands, ctx).run()
+        try:
+            return await self._task(ctx)
+        except ScraperError as error:
+            raise OpError("site_error", str(error)) from error
+
+    async def _task(self, ctx: RunContext) -> Result:
+        match ctx.op.metadata.get("task"):
+            case "hook":
+                return await self._hook(ctx)
+            case "binary":
+                return await BinaryRun(self._hands, ctx).run()
+            case _:
+                return await ScopeRun(self._hands, ctx).run()
+
+    async def _hook(self, ctx: RunContext) -> Result:
         try:
             return await HookRun(self._hands, ctx).run()
         except (RunFailed, LeaseLost):

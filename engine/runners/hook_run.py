@@ -23,7 +23,7 @@ from engine.hooks.layout import Place, crawl_place
 from engine.hooks.naming import Ground, parse_name
 from engine.hooks.outcome import End, Verdict, judge
 from engine.hooks.process import read_exit, read_record
-from engine.hooks.records import text_in
+from engine.hooks.records import storable, text_in
 from engine.hooks.supervise import Job, Watch, stderr_tail
 from engine.model import Binary, LogLine, Result
 from engine.projection import archive_rows as rows
@@ -212,7 +212,7 @@ class HookRun:
         if title and scope.kind == "snapshot":
             statements.append(rows.change_snapshot(scope.id, title=title, at=rfc3339(now)))
         again = [self._reseal()] if ctx.lease.earlier_claims else []
-        logs = tuple(LogLine(at=now, message=text, level="warn") for text in warnings[:_LOG_LINES])
+        logs = tuple(LogLine(at=now, message=storable(text), level="warn") for text in warnings[:_LOG_LINES])
         if verdict.again:
             await self._hands.write(ctx, statements)
             if again:
@@ -221,7 +221,7 @@ class HookRun:
             with contextlib.suppress(OSError):
                 self._traces.forget()
             code = "hook_timeout" if end.timed_out is not None else "hook_failed"
-            told = LogLine(at=now, message=tail.replace("\0", ""), level="error")
+            told = LogLine(at=now, message=storable(tail), level="error")
             error = OpError(code, verdict.error, retryable=True)
             raise RunFailed(error, Result(logs=(*logs, told) if tail else logs))
         data = {"status": verdict.status, "exitCode": end.code, "error": verdict.error, "outputSize": output.size}

@@ -14,6 +14,7 @@ from typing import Any
 from engine.codec import encode_result
 from engine.errors import OpError
 from engine.hooks.binaries import Need, needs
+from engine.hooks.config import covered
 from engine.hooks.graph import (
     CRAWL_END_EVENTS,
     CRAWL_EVENTS,
@@ -142,7 +143,7 @@ class ScopeRun:
                 urls=spec.urls,
                 max_depth=spec.max_depth,
                 user=spec.user,
-                config=dict(spec.config),
+                config=covered(self._hands.plugins(self._ctx.site, spec), spec.config),
                 directory=scope.root,
                 at=at,
             ),

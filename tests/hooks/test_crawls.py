@@ -16,6 +16,7 @@ from engine.clock import SECOND
 from engine.errors import SubmissionRefused, UsageError
 from engine.hooks.process import marked
 from tests.hooks.lab import Lab, record
+from tests.hooks.plugins import write_config
 
 ENDED = record(type="ArchiveResult", status="succeeded", output_str="done")
 
@@ -371,3 +372,38 @@ def test_children_of_a_retried_hook_are_archived_and_sealed_too(lab: Lab) -> Non
     lab.crawl(max_depth=1, retry_delay=SECOND, attempts=2)
     assert lab.statuses() == ["sealed", "sealed", "sealed"]
     assert [row["url"] for row in lab.rows("SELECT url FROM snapshots WHERE depth = 1")] == ["http://a.test/late"]
+
+
+def test_sensitive_values_are_in_no_row(lab: Lab) -> None:
+    write_config(lab.hooks, "api", {"API_TOKEN": {"type": "string", "x-sensitive": True, "x-aliases": ["TOKEN"]}})
+    lab.hook("api/on_Snapshot__10_api.sh", 'test "$API_TOKEN" = hunter2 || exit 1; exit 10')
+    lab.crawl(config={"TOKEN": "hunter2", "OTHER": "seen"}, attempts=1)
+    assert [row["status"] for row in lab.results("status").values()] == ["skipped"]
+    for table in ("crawls", "snapshots", "archive_results"):
+        assert "hunter2" not in json.dumps(lab.rows(f"SELECT * FROM {table}"))
+    assert "seen" in lab.rows("SELECT config FROM crawls")[0]["config"]
+
+
+def test_hooks_that_vanish_between_discovery_and_their_turn_fail_and_the_rest_goes_on(lab: Lab) -> None:
+    lab.hook("a/on_Snapshot__10_a.sh", f"rm -r {lab.hooks}/b; exit 10")
+    lab.hook("b/on_Snapshot__20_b.sh", "exit 10")
+    lab.hook("c/on_Snapshot__30_c.sh", "exit 10")
+    lab.crawl(attempts=1)
+    assert [row["status"] for row in lab.results("status").values()] == ["skipped", "failed", "skipped"]
+    assert "does not exist" in lab.results("error")["b/on_Snapshot__20_b.sh"]["error"]
+    assert lab.statuses() == ["sealed", "sealed"]
+
+
+def test_values_that_no_database_or_json_holds_are_made_to_fit(lab: Lab) -> None:
+    lab.hook(
+        "odd/on_Snapshot__10_odd.sh",
+        """cat <<'X'
+{"type": "ArchiveResult", "status": "succeeded", "output_str": "a\\u0000\\ud800", "output_json": {"\\ud800": [1e999]}}
+{"type": "Weird\\u0000\\ud800"}
+X""",
+    )
+    lab.crawl(attempts=1)
+    (row,) = lab.results("status, output_str, output_json, warnings").values()
+    assert (row["status"], row["output_str"]) == ("succeeded", "a\ufffd")
+    assert json.loads(row["output_json"]) is not None
+    assert "are not known" in row["warnings"]
