@@ -46,6 +46,11 @@ class Traces:
         """Says that it was told to end because what it served is over."""
         return self._file("dismissed")
 
+    @property
+    def waiting(self) -> Path:
+        """Since when it waits for a daemon that is being started again."""
+        return self._file("waiting")
+
     def forget(self) -> None:
         """Remove what an earlier attempt left."""
         for file in (self.exit, self.dismissed, self.pid):

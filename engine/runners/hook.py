@@ -16,7 +16,7 @@ from engine.liveness import own_identity
 from engine.model import Result
 from engine.projection import archive_rows as rows
 from engine.projection.databases import OpenDatabases
-from engine.runners.base import RunContext, RunFailed
+from engine.runners.base import Refund, RunContext, RunFailed
 from engine.runners.hook_binary import BinaryRun
 from engine.runners.hook_hands import Hands, mark_of, own_address, session_spec
 from engine.runners.hook_projection import Projector
@@ -76,7 +76,7 @@ class HookRunner:
     async def _hook(self, ctx: RunContext) -> Result:
         try:
             return await HookRun(self._hands, ctx).run()
-        except (RunFailed, LeaseLost):
+        except (RunFailed, LeaseLost, Refund):
             raise
         except Exception as error:
             await self._give_up(ctx, f"{type(error).__name__}: {error}")

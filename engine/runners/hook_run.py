@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.clock import rfc3339
+from engine.clock import SECOND, rfc3339
 from engine.codec import encode_result
 from engine.errors import LeaseLost, OpError
 from engine.hooks.binaries import from_record
@@ -19,7 +19,7 @@ from engine.hooks.files import Output, survey
 from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end
 from engine.hooks.inputs import environment, flags
 from engine.hooks.launch import CannotLaunch, command
-from engine.hooks.layout import Place, crawl_place
+from engine.hooks.layout import Place, Traces, crawl_place
 from engine.hooks.naming import Ground, parse_name
 from engine.hooks.outcome import End, Verdict, judge
 from engine.hooks.process import read_exit, read_record
@@ -29,13 +29,14 @@ from engine.model import Binary, LogLine, Result
 from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.retry import delay, may_retry
-from engine.runners.base import RunContext, RunFailed
+from engine.runners.base import Refund, RunContext, RunFailed
 from engine.runners.hook_hands import Hands, mark_of, paths_of
 from engine.runners.hook_records import Sink
 
 #: A file in the private directory of a scope that says that all but its daemons is over.
 CLOSED = "closed"
-_LOOK = 0.1
+#: Before another look at a daemon that is being started again.
+_PAUSE = SECOND // 4
 _LOG_LINES = 50
 
 
@@ -73,12 +74,13 @@ class HookRun:
             job = None
             end = End(code=error.code, unlaunched=str(error))
         words = list(job.words) if job is not None else [self._given.path]
+        if self._ctx.lease.earlier_claims and self._given.ground is Ground.FOREGROUND:
+            await asyncio.to_thread(self._await_daemons)
         await self._begin(words)
         if job is None:
             return end, Watch(_nothing(self._traces), self._sink.take)
         watch = Watch(job, self._sink.take, over=self._over)
         if self._given.ground is Ground.FOREGROUND:
-            await self._await_daemons()
             return await watch.run(), watch
         spawned, spoke = asyncio.Event(), asyncio.Event()
         watch.spawned = lambda _began: spawned.set()
@@ -103,20 +105,35 @@ class HookRun:
             return False
         return (self._place.private / CLOSED).exists()
 
-    async def _await_daemons(self) -> None:
-        """Daemons that died with their worker are started again before the hooks that need them go on."""
-        deadline = time.monotonic() + self._spec.ready_max
-        while time.monotonic() < deadline and any(map(self._gone, self._daemons())):  # noqa: ASYNC110 - files
-            await asyncio.sleep(_LOOK)
+    def _await_daemons(self) -> None:
+        """Daemons that died with their worker are started again before the hooks that need them go on.
+
+        Raises Refund meanwhile: the daemon may need the place this hook would hold.
+        """
+        waiting, limit = self._traces.waiting, self._spec.ready_max
+        with contextlib.suppress(OSError):
+            if not any(self._missing(file, limit) for file in self._daemons()):
+                waiting.unlink(missing_ok=True)
+                return
+            if not waiting.exists():
+                waiting.touch()
+            if time.time() - waiting.stat().st_mtime < limit:
+                raise Refund("a daemon that ran before this hook is being started again", _PAUSE)
 
     def _daemons(self) -> list[Path]:
         return [file for file in self._place.private.glob("*.daemon.bg.*.pid.json") if file.is_file()]
 
     @staticmethod
-    def _gone(file: Path) -> bool:
+    def _missing(file: Path, limit: float) -> bool:
+        """Whether a daemon has gone without having ended, or has come again and not said anything yet."""
+        traces = Traces(file.with_name(file.name.removesuffix(".pid.json")))
         record = read_record(file)
-        ended = read_exit(file.with_name(file.name.removesuffix(".pid.json") + ".exit")) is not None
-        return record is not None and not ended and not record.alive() and record.orphaned()
+        if record is None or read_exit(traces.exit) is not None:
+            return False
+        if not record.alive():
+            return record.orphaned()
+        silent = not traces.stdout.exists() or traces.stdout.stat().st_size == 0
+        return silent and time.time() - record.began < limit
 
     def _job(self, known: Mapping[str, Binary]) -> Job:
         given, spec, site = self._given, self._spec, self._ctx.site

@@ -114,7 +114,7 @@ def test_a_daemon_that_died_with_its_machine_is_started_again_before_the_hooks_t
     for up in lab.settings.data_dir.rglob("daemon/up"):
         up.unlink()
     (tmp_path / "go").touch()
-    lab.work()
+    lab.work(max_workers=1)
     assert [row["status"] for row in lab.results("status").values()] == ["succeeded", "skipped"]
     assert living(lab) == []
 
@@ -153,3 +153,24 @@ def test_a_worker_that_stood_still_writes_nothing_and_ends_nothing_of_its_succes
     assert (row["status"], row["exit_code"]) == ("succeeded", 0)
     assert living(lab) == []
     assert lab.statuses() == ["sealed", "sealed"]
+
+
+def test_a_daemon_that_never_comes_back_holds_nobody_up_for_ever(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "echo up; while :; do sleep 0.05; done")
+    lab.hook("need/on_Snapshot__10_need.sh", f"touch {tmp_path}/up; [ -e {tmp_path}/go ] || sleep 600; exit 10")
+    lab.add(attempts=1, ready_max=1.0)
+    worker = start_worker(lab)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    worker.kill()
+    worker.wait()
+    for pid in living(lab):
+        os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    # again silent for ever
+    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "while :; do sleep 0.05; done")
+    lab.work()
+    assert [row["status"] for row in lab.results("status").values()] == ["succeeded", "skipped"]
+    assert living(lab) == []
