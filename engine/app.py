@@ -253,7 +253,9 @@ async def _work(
         stack.callback(beats.close)
         await database.until_done(store.register_worker, me)
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
-        await database.until_done(store.meet, options.machine_id, me.hostname, system, own_address())
+        meeting = (options.machine_id, me.hostname, system, own_address())
+        await database.until_done(store.meet, *meeting)
+        portable = frozenset(site.name for site in registry.sites.values() if site.dialect == "postgresql")
         pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
         runners = _runners(settings, pool, wire, store.clock)
         for runner in runners.values():
@@ -272,7 +274,7 @@ async def _work(
                 homes=Homes(store, database, options.machine_id),
                 rng=random.Random(),
             ),
-            heartbeat=Heartbeat(store, beats, me, options.lease_duration, observer),
+            heartbeat=Heartbeat(store, beats, me, options.lease_duration, observer, portable),
             wake=wake,
             observer=observer,
             patience=settings.hooks.grace / SECOND,
@@ -283,6 +285,8 @@ async def _work(
             stack.callback(loop.remove_signal_handler, number)
         report = await worker.run()
         with contextlib.suppress(Exception):
+            # a machine whose worker was stopped is not dead at once
+            await asyncio.wait_for(database.until_done(store.meet, *meeting), 5.0)
             await asyncio.wait_for(database.until_done(store.retire_worker, me.id), 5.0)
     report.worker_id, report.engine_db, report.sites_dir = options.worker_id, store.name, str(settings.sites_dir)
     return report

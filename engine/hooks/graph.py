@@ -110,6 +110,13 @@ class Scope:
     parent: str | None = None
     #: Its directory.
     root: str = ""
+    #: How often it was begun: again where its directory is gone with its machine.
+    round: int = 1
+
+    @property
+    def suffix(self) -> str:
+        """What tells the ops of a later round from those of the first."""
+        return "" if self.round == 1 else f"#{self.round}"
 
     @property
     def snapshot_id(self) -> str | None:
@@ -154,7 +161,7 @@ class Chain:
 
 
 def result_id(scope: Scope, hook: Hook) -> str:
-    """The id of the op that runs a hook, and of the row that says what became of it."""
+    """The id of the row that says what became of a hook, and of the op that runs it in the first round."""
     return f"{scope.id}/{hook.label}"
 
 
@@ -167,7 +174,7 @@ def chain(
     lasting: list[Dependency] = []
     last = after
     for position, hook in enumerate(hooks, first):
-        name = result_id(scope, hook)
+        name = f"{result_id(scope, hook)}{scope.suffix}"
         ground = hook.name.ground
         op_input = HookInput(
             scope=scope,
@@ -222,8 +229,8 @@ def control(
 
 def snapshot_op(site: str, scope: Scope, after: Iterable[Dependency] = (), emitter: str = "") -> NewOp:
     """The op that begins a snapshot; of several for one URL only the first is kept."""
-    name = f"snapshot:{scope.id}{emitter and f'@{emitter}'}"
-    return control(site, name, "snapshot", asdict(scope), after, dedup_key=scope.id)
+    name = f"snapshot:{scope.id}{scope.suffix}{emitter and f'@{emitter}'}"
+    return control(site, name, "snapshot", asdict(scope), after, dedup_key=f"{scope.id}{scope.suffix}")
 
 
 def binary_op(site: str, spec: CrawlSpec, need: Need) -> NewOp:
@@ -233,7 +240,7 @@ def binary_op(site: str, spec: CrawlSpec, need: Need) -> NewOp:
 
 
 def seal_of(snapshot_id: str) -> Dependency:
-    """What waits for a snapshot to be sealed."""
+    """What waits for a snapshot to be sealed; ``snapshot_id`` with the suffix of its round."""
     return Dependency(f"seal:{snapshot_id}", EdgeKind.TERMINAL)
 
 

@@ -64,6 +64,19 @@ def start_snapshot(snapshot_id: str, directory: str, at: str) -> Statement:
     )
 
 
+def begin_round(snapshot_id: str, number: int) -> Statement:
+    """The snapshot is begun again: ops of earlier rounds have nothing to say about it any more."""
+    return ("UPDATE snapshots SET round = ? WHERE id = ? AND round < ?", (number, snapshot_id, number))
+
+
+def requeue(snapshot_id: str, at: str) -> Statement:
+    """All its hooks run again."""
+    return (
+        "UPDATE archive_results SET status = 'queued', modified_at = ? WHERE snapshot_id = ? AND event = 'Snapshot'",
+        (at, snapshot_id),
+    )
+
+
 def change_snapshot(snapshot_id: str, *, title: str, at: str) -> Statement:
     """A longer title than the present one."""
     return (

@@ -96,7 +96,8 @@ class HookRunner:
 
     async def _give_up(self, ctx: RunContext, reason: str) -> None:
         """The row of a hook that no run will end any more."""
-        await self._hands.write(ctx, [rows.abandon_result(ctx.op.id, reason.replace("\0", ""), self._hands.now())])
+        row = ctx.op.id.partition("#")[0]
+        await self._hands.write(ctx, [rows.abandon_result(row, reason.replace("\0", ""), self._hands.now())])
 
     async def aclose(self) -> None:
         """Commit what waits; the hooks themselves have ended with their ops."""

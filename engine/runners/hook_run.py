@@ -16,7 +16,7 @@ from engine.codec import encode_result
 from engine.errors import LeaseLost, OpError
 from engine.hooks.binaries import from_record
 from engine.hooks.files import Output, survey
-from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end
+from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end, snapshot_op
 from engine.hooks.inputs import environment, flags
 from engine.hooks.launch import CannotLaunch, command
 from engine.hooks.layout import Place, Traces, crawl_place
@@ -38,6 +38,8 @@ CLOSED = "closed"
 #: Before another look at a daemon that is being started again.
 _PAUSE = SECOND // 4
 _LOG_LINES = 50
+#: How often a snapshot is begun; a hook that removes its snapshot's directory would have it begun for ever.
+_ROUNDS = 3
 
 
 class HookRun:
@@ -50,11 +52,19 @@ class HookRun:
         self._spec = CrawlSpec.load(ctx.op.workflow.input)
         self._place = Place(Path(self._given.scope.root))
         self._traces = self._place.traces(self._given.plugin, self._given.file)
-        self._sink = Sink(hands, ctx, self._spec, self._given.scope, ctx.op.id)
+        scope = self._given.scope
+        #: The row's id, which is the op's in the first round.
+        self._row = f"{scope.id}/{self._given.plugin}/{self._given.file}"
+        self._sink = Sink(hands, ctx, self._spec, scope, self._row)
         self._faults: tuple[str, ...] = ()
 
     async def run(self) -> Result:
         """Run it. Raises RunFailed for a hard failure, LeaseLost."""
+        if self._given.scope.kind == "snapshot":
+            if not await self._is_current():
+                return Result(data='{"status": "superseded"}')
+            if self._given.scope.round < _ROUNDS and not await asyncio.to_thread(self._place.private.is_dir):
+                return await self._begin_again()
         end, watch = await self._run()
         output = await asyncio.to_thread(survey, self._place.plugin(self._given.plugin))
         warnings = [*self._faults, *watch.stream.warnings, *self._sink.warnings]
@@ -65,6 +75,20 @@ class HookRun:
         if verdict.again and exited and not text_in(self._sink.last or {}, "output_str"):
             verdict = replace(verdict, error=await asyncio.to_thread(self._explained, verdict.error))
         return await self._settle(end, verdict, output, warnings)
+
+    async def _is_current(self) -> bool:
+        """Whether the snapshot has not been begun again meanwhile."""
+        scope = self._given.scope
+        sql = "SELECT round FROM snapshots WHERE id = ?"
+        found = await self._hands.projector.read(self._ctx.site, lambda database: database.run(sql, (scope.id,)))
+        return not found or int(found[0][0] or 1) <= scope.round
+
+    async def _begin_again(self) -> Result:
+        """The snapshot's directory is gone, or is on a machine that is: it starts again from its first hook."""
+        scope = replace(self._given.scope, round=self._given.scope.round + 1, root="")
+        await self._ctx.emit([snapshot_op(self._ctx.op.site, scope)])
+        await self._hands.write(self._ctx, [rows.begin_round(scope.id, scope.round)])
+        return Result(data='{"status": "superseded"}')
 
     async def _run(self) -> tuple[End, Watch]:
         known = await self._ctx.binaries()
@@ -195,7 +219,7 @@ class HookRun:
         scope, at = self._given.scope, self._hands.now()
         statements: list[Statement] = [
             rows.start_result(
-                self._ctx.op.id,
+                self._row,
                 attempt=self._ctx.lease.attempt,
                 command=words,
                 machine=self._ctx.machine,
@@ -212,7 +236,7 @@ class HookRun:
         retrying = verdict.again and may_retry(ctx.op.retry, ctx.lease.attempt)
         statements: list[Statement] = [
             rows.end_result(
-                ctx.op.id,
+                self._row,
                 status="backoff" if retrying else verdict.status,
                 exit_code=end.code if end.signal is None else 128 + end.signal,
                 error=verdict.error,

@@ -186,24 +186,33 @@ class ScopeRun:
             at=at,
         )
         statements = [row, rows.start_snapshot(scope.id, scope.root, at), *self._queued(scope, hooks)]
+        if scope.round > 1:
+            statements += [rows.begin_round(scope.id, scope.round), rows.requeue(scope.id, at)]
         given = {"scope": asdict(scope), "lasting": _names(made.lasting), "hooks": len(hooks)}
-        close = control(self._site, f"close:{scope.id}", "close", given, _distinct([*made.finite, *made.last]))
+        close = control(
+            self._site, f"close:{scope.id}{scope.suffix}", "close", given, _distinct([*made.finite, *made.last])
+        )
         return await self._done(statements, [*made.ops, close], hooks=len(hooks))
 
     async def _close(self) -> Result:
         """All but the daemons is over: they end, and the hooks of the end run."""
         scope = Scope(**self._given["scope"])
+        if not await self._is_current(scope):
+            gone = control(self._site, f"seal:{scope.id}{scope.suffix}", "seal", {"scope": asdict(scope)})
+            return await self._done([], [gone], superseded=True)
         await asyncio.to_thread(_mark_closed, Place(Path(scope.root)))
         hooks = self._hooks("SnapshotEnd")
         first = int(self._given["hooks"])
         made = chain(self._site, self._spec, scope, hooks, first=first)
         after = [*made.finite, *made.lasting, *_settled(self._given["lasting"])]
-        seal = control(self._site, f"seal:{scope.id}", "seal", {"scope": asdict(scope)}, _distinct(after))
+        seal = control(self._site, f"seal:{scope.id}{scope.suffix}", "seal", {"scope": asdict(scope)}, _distinct(after))
         return await self._done(self._queued(scope, hooks, first), [*made.ops, seal], hooks=len(hooks))
 
     async def _seal(self) -> Result:
         scope, again = Scope(**self._given["scope"]), self._given.get("again", "")
         place = Place(Path(scope.root))
+        if not await self._is_current(scope):
+            return await self._done([], [], superseded=True)
         if again and not await self._sealed_before("snapshots", scope.id):
             return await self._done([], [], premature=True)
         running = await self._running("snapshot_id", scope.id)
@@ -248,6 +257,12 @@ class ScopeRun:
             again = f"s{self._ctx.op.pk}"
             ops.append(control(self._site, f"check:{again}", "check", {"again": again}))
         return await self._done(rows.seal_crawl(self._crawl_id, self._hands.now()), ops, running=running)
+
+    async def _is_current(self, scope: Scope) -> bool:
+        """Whether the snapshot has not been begun again meanwhile."""
+        sql = "SELECT round FROM snapshots WHERE id = ?"
+        found = await self._hands.projector.read(self._ctx.site, lambda database: database.run(sql, (scope.id,)))
+        return not found or int(found[0][0] or 1) <= scope.round
 
     async def _sealed_before(self, table: str, key: str) -> bool:
         """Whether the ordinary seal has come; until then a further one would be too early."""
@@ -333,11 +348,11 @@ def _read_text(place: Place, results: Sequence[tuple[str, str]]) -> str:
 
 def _unsealed(database: Database, crawl_id: str) -> list[str]:
     found = database.run(
-        "SELECT id FROM snapshots WHERE crawl_id = ? AND sealed_at IS NULL AND status IN ('queued', 'started')"
+        "SELECT id, round FROM snapshots WHERE crawl_id = ? AND sealed_at IS NULL AND status IN ('queued', 'started')"
         " ORDER BY id",
         (crawl_id,),
     )
-    return [str(row[0]) for row in found]
+    return [str(row[0]) if row[1] == 1 else f"{row[0]!s}#{row[1]!s}" for row in found]
 
 
 def _names(dependencies: Iterable[Dependency]) -> list[str]:

@@ -53,7 +53,7 @@ def rehome(connection: Connection, name: str, machine: str, *, force: bool) -> R
         select(func.count()).select_from(op).where(op.c.lane_pk.in_(lanes), op.c.status.in_(_OPEN))
     )
     for row in elsewhere:
-        _move(connection, row.pk, row.queue_pk, machine)
+        move_lane(connection, row.pk, row.queue_pk, machine)
     if previous is None:
         connection.execute(insert_or_ignore(connection, site), {"name": name, "home": machine})
     connection.execute(update(site).where(site.c.name == name).values(home=machine))
@@ -74,7 +74,7 @@ def _refuse_running(connection: Connection, name: str, lanes: list[int]) -> None
         )
 
 
-def _move(connection: Connection, lane_pk: int, queue_pk: int, machine: str) -> None:
+def move_lane(connection: Connection, lane_pk: int, queue_pk: int, machine: str) -> None:
     """Rename a lane, or empty it into the one that has the name."""
     query = select(lane.c.pk, lane.c.eligible_at).where(lane.c.queue_pk == queue_pk, lane.c.machine == machine)
     there = connection.execute(query.with_for_update()).first()

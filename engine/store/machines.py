@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, Select, Table, select, update
 
 from engine.clock import Micros
-from engine.dialect import insert_or_ignore
-from engine.model import Binary
-from engine.store.schema import binary, machine, network_interface
+from engine.dialect import Database, insert_or_ignore
+from engine.model import Binary, OpStatus
+from engine.store.homes import move_lane
+from engine.store.schema import binary, lane, machine, network_interface, op, queue, worker
+
+_OPEN = [OpStatus.PENDING.value, OpStatus.READY.value]
 
 
 def meet(connection: Connection, machine_id: str, hostname: str, system: str, address: str, now: Micros) -> None:
@@ -18,6 +21,33 @@ def meet(connection: Connection, machine_id: str, hostname: str, system: str, ad
     _put(connection, machine, {"id": machine_id}, common | {"hostname": hostname, "system": system})
     if address:
         _put(connection, network_interface, {"machine": machine_id, "address": address}, common)
+
+
+def take_over(database: Database, machine_id: str, sites: frozenset[str], before: Micros) -> tuple[str, ...]:
+    """Let this machine run the ops that wait for machines nobody has heard of since ``before``; those machines.
+
+    ``sites`` are those whose databases are no machine's own.
+    """
+    with database.read() as connection:
+        if not connection.execute(_abandoned(machine_id, sites, before).limit(1)).first():
+            return ()
+    with database.write() as connection:
+        rows = connection.execute(_abandoned(machine_id, sites, before).order_by(lane.c.pk)).all()
+        for row in rows:
+            move_lane(connection, row.pk, row.queue_pk, machine_id)
+    return tuple(sorted({row.machine for row in rows}))
+
+
+def _abandoned(machine_id: str, sites: frozenset[str], before: Micros) -> Select[tuple[int, int, str]]:
+    heard = select(worker.c.machine).where(worker.c.seen_at >= before)
+    met = select(machine.c.id).where(machine.c.seen_at >= before)
+    waiting = select(op.c.pk).where(op.c.lane_pk == lane.c.pk, op.c.status.in_(_OPEN))
+    return (
+        select(lane.c.pk, lane.c.queue_pk, lane.c.machine)
+        .join(queue, queue.c.pk == lane.c.queue_pk)
+        .where(queue.c.site.in_(sorted(sites)), lane.c.machine.not_in(["", machine_id]))
+        .where(lane.c.machine.not_in(heard), lane.c.machine.not_in(met), waiting.exists())
+    )
 
 
 def put_binary(connection: Connection, machine_id: str, found: Binary, now: Micros) -> None:

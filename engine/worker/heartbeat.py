@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from engine.clock import SECOND, Micros
 from engine.liveness import is_dead
+from engine.store.machines import take_over
 from engine.store.store import Store
 from engine.store.types import WorkerInfo
 from engine.worker.database import DatabaseThread
@@ -18,19 +19,29 @@ from engine.worker.options import Observer, WorkerReport
 
 #: How often a worker looks whether ops it runs were canceled or taken away.
 _LOOK: Micros = SECOND // 2
+#: Lease durations without a sign of life after which a machine counts as dead.
+_DEAD_AFTER = 3
 
 
 class Heartbeat:
     """One worker's heartbeat, sweep and look-out for revoked leases."""
 
     def __init__(
-        self, store: Store, database: DatabaseThread, me: WorkerInfo, lease_duration: Micros, observer: Observer
+        self,
+        store: Store,
+        database: DatabaseThread,
+        me: WorkerInfo,
+        lease_duration: Micros,
+        observer: Observer,
+        portable: frozenset[str] = frozenset(),
     ) -> None:
+        """``portable``: sites whose databases are no machine's own; their ops move when their machine dies."""
         self._store = store
         self._database = database
         self._me = me
         self._lease_duration = lease_duration
         self._observer = observer
+        self._portable = portable
         self._interval = lease_duration // 3
 
     async def run(
@@ -64,4 +75,12 @@ class Heartbeat:
             if worker.id != self._me.id and is_dead(worker.process):
                 self._observer.notice(f"worker {worker.id} died: taking back what it held")
                 await self._database.until_done(self._store.bury_worker, worker.id)
+        if self._portable:
+            await self._take_over()
         return await self._database.until_done(self._store.sweep)
+
+    async def _take_over(self) -> None:
+        before = self._store.clock.now() - _DEAD_AFTER * self._lease_duration
+        me = self._me.machine
+        for gone in await self._database.until_done(take_over, self._store.database, me, self._portable, before):
+            self._observer.notice(f"machine {gone} has not been heard of: what waited for it runs here")

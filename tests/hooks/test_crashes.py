@@ -5,41 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from engine.hooks.process import marked
-from tests.cli.console import SCRIPT, clean_env
+from tests.hooks.crashing import await_file, living, start_worker
 from tests.hooks.lab import Lab, record
 
 SNAPSHOTS = 20
-
-
-def living(lab: Lab) -> list[int]:
-    found = []
-    for pid in marked(""):
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_text(errors="replace")
-        except OSError:
-            continue
-        if str(lab.folder) in environment:
-            found.append(pid)
-    return found
-
-
-def start_worker(lab: Lab, *more: str, grace: str = "5s") -> subprocess.Popen[bytes]:
-    flags = ("--engine-db", lab.settings.engine_db, "--sites-dir", str(lab.settings.sites_dir), "--max-workers", "4")
-    return subprocess.Popen(
-        [SCRIPT, "worker", "run", "--sites-manifest-dir", str(lab.folder / "sites"), *flags, *more],
-        env=clean_env(
-            lab.folder / "home", SCRAPER_HOOKS_GRACE=grace, SCRAPER_HOOKS_DATA_DIR=str(lab.settings.data_dir)
-        ),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.chaos)])
@@ -78,9 +52,7 @@ def test_a_stopped_worker_ends_its_hooks_refunds_them_and_the_next_one_runs_them
     lab.hook("fg/on_Snapshot__10_fg.sh", f"touch {tmp_path}/up; [ -e {tmp_path}/go ] || sleep 600; exit 10")
     lab.add()
     worker = start_worker(lab, "--drain-timeout", "100ms")
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    await_file(tmp_path / "up")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(timeout=30) in (0, -signal.SIGTERM)
     assert living(lab) == []
@@ -103,9 +75,7 @@ def test_a_daemon_that_died_with_its_machine_is_started_again_before_the_hooks_t
     )
     lab.add(attempts=1)
     worker = start_worker(lab)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    await_file(tmp_path / "up")
     worker.kill()
     worker.wait()
     for pid in living(lab):
@@ -161,9 +131,7 @@ def test_a_daemon_that_never_comes_back_holds_nobody_up_for_ever(tmp_path: Path)
     lab.hook("need/on_Snapshot__10_need.sh", f"touch {tmp_path}/up; [ -e {tmp_path}/go ] || sleep 600; exit 10")
     lab.add(attempts=1, ready_max=1.0)
     worker = start_worker(lab)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    await_file(tmp_path / "up")
     worker.kill()
     worker.wait()
     for pid in living(lab):

@@ -407,3 +407,13 @@ X""",
     assert (row["status"], row["output_str"]) == ("succeeded", "a\ufffd")
     assert json.loads(row["output_json"]) is not None
     assert "are not known" in row["warnings"]
+
+
+def test_a_snapshot_whose_directory_is_gone_starts_again_but_not_for_ever(lab: Lab) -> None:
+    lab.hook("a/on_Snapshot__10_a.sh", f"echo a >> {lab.folder}/log; exit 10")
+    lab.hook("b/on_Snapshot__20_b.sh", f"echo b >> {lab.folder}/log; rm -rf $SNAP_DIR; exit 10")
+    lab.hook("c/on_Snapshot__30_c.sh", f"echo c >> {lab.folder}/log; exit 10")
+    lab.crawl(attempts=1)
+    assert log_of(lab) == ["a", "b", "a", "b", "a", "b", "c"]
+    assert [row["status"] for row in lab.results("status").values()] == ["skipped"] * 3
+    assert lab.statuses() == ["sealed", "sealed"]

@@ -1,8 +1,11 @@
-"""Crawls on PostgreSQL: the engine DB, the site DB, and two machines that share both."""
+"""Crawls on PostgreSQL: the engine DB, the site DB, and two machines that share both (HOOK-78, HOOK-79)."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from engine.clock import MILLISECOND
 from engine.projection.archive_views import ArchiveReader
+from tests.hooks.crashing import await_file, living, start_worker
 from tests.hooks.lab import Lab, record
 
 
@@ -70,3 +75,40 @@ def test_the_hooks_of_a_snapshot_stay_on_the_machine_that_began_it(lab: SharedLa
     assert {row["machine"] for row in lab.rows("SELECT DISTINCT machine FROM archive_results")} == {"one", "two"}
     lab.work(machine_id="two")
     assert lab.statuses() == ["sealed"] * 9
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_dead_machines_snapshots_go_on_elsewhere_from_where_their_directory_allows(
+    lab: SharedLab, shared: bool
+) -> None:
+    folder = lab.folder
+    lab.hook("a/on_Snapshot__10_a.sh", f"echo a >> {folder}/log; exit 10")
+    lab.hook(
+        "b/on_Snapshot__20_b.sh", f"touch {folder}/up; [ -e {folder}/go ] || sleep 600; echo b >> {folder}/log; exit 10"
+    )
+    lab.hook("c/on_Snapshot__30_c.sh", f"echo c >> {folder}/log; exit 10")
+    lab.add()
+    url = f"{lab.settings.site_database_url}&application_name={{site}}"
+    worker = start_worker(lab, "--machine-id", "one", "--lease-duration", "500ms", SCRAPER_SITE_DATABASE_URL=url)
+    await_file(folder / "up")
+    worker.kill()
+    worker.wait()
+    for pid in living(lab):
+        os.kill(pid, signal.SIGKILL)
+    (folder / "go").touch()
+    if not shared:
+        shutil.rmtree(lab.settings.data_dir)
+    lab.work(
+        machine_id="two",
+        lease_duration=500 * MILLISECOND,
+        until_idle=False,
+        until=lambda: lab.statuses() == ["sealed", "sealed"],
+    )
+    assert (folder / "log").read_text().split() == (["a", "b", "c"] if shared else ["a", "a", "b", "c"])
+    rows = lab.rows("SELECT plugin, status, machine FROM archive_results ORDER BY plugin")
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", "skipped", "one" if shared else "two"),
+        ("b", "skipped", "two"),
+        ("c", "skipped", "two"),
+    ]
+    assert living(lab) == []
