@@ -77,11 +77,18 @@ def gc(
     pruned = asdict(done.pruned)
     if output is Format.JSON:
         print_json(
-            {**pruned, "inboxRows": done.inbox_rows, "bytesBefore": done.bytes_before, "bytesAfter": done.bytes_after}
+            {
+                **pruned,
+                "inboxRows": done.inbox_rows,
+                "snapshots": done.snapshots,
+                "bytesBefore": done.bytes_before,
+                "bytesAfter": done.bytes_after,
+            }
         )
         return
     fields((name.capitalize(), number) for name, number in pruned.items())
-    fields((("Inbox rows", done.inbox_rows), ("Bytes", f"{done.bytes_before} before, {done.bytes_after} after")))
+    fields((("Inbox rows", done.inbox_rows), ("Snapshots", done.snapshots)))
+    fields((("Bytes", f"{done.bytes_before} before, {done.bytes_after} after"),))
 
 
 def _told(pruned: Pruned) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from engine.clock import MINUTE, Micros
 from engine.config import Settings
+from engine.outputs import forget_snapshots
 from engine.plugins.registry import Registry
 from engine.projection.databases import OpenDatabases
 from engine.store.retention import Cutoffs, Pruned
@@ -30,6 +31,8 @@ class Collected:
 
     pruned: Pruned = field(default_factory=Pruned)
     inbox_rows: int = 0
+    #: Of crawls; the last good one of each URL stays.
+    snapshots: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
 
@@ -55,6 +58,9 @@ def collect(
         tell(done.pruned)
     if old.workflows is not None:
         done.inbox_rows = _collect_inboxes(settings, registry, store, old.workflows)
+        done.snapshots = sum(
+            forget_snapshots(settings, store.clock, site, old.workflows) for site in registry.sites.values()
+        )
     free = _courteously(store.shrink)
     while free and (left := _courteously(store.shrink)) < free:
         free = left

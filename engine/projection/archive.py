@@ -129,7 +129,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS snapshots (id TEXT PRIMARY KEY, crawl_id TEXT NOT NULL, parent_snapshot_id TEXT,
     url TEXT NOT NULL, depth INTEGER NOT NULL, title TEXT NOT NULL, status TEXT NOT NULL, created_by TEXT NOT NULL,
     output_dir TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, sealed_at TEXT, modified_at TEXT NOT NULL,
-    round INTEGER NOT NULL DEFAULT 1, UNIQUE (crawl_id, url))""",
+    round INTEGER NOT NULL DEFAULT 1)""",
     """CREATE TABLE IF NOT EXISTS archive_results (id TEXT PRIMARY KEY, crawl_id TEXT NOT NULL, snapshot_id TEXT,
     plugin TEXT NOT NULL, hook_name TEXT NOT NULL, event TEXT NOT NULL, position INTEGER NOT NULL,
     step INTEGER NOT NULL, background INTEGER NOT NULL, status TEXT NOT NULL, attempts INTEGER NOT NULL,

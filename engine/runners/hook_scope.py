@@ -42,8 +42,8 @@ from engine.runners.base import RunContext
 from engine.runners.hook_hands import Hands, day_of, mark_of_crawl, mark_of_scope
 from engine.runners.hook_run import CLOSED
 
-#: Bytes of a snapshot's text that are searched.
-_SEARCHED = 1 << 20
+#: Bytes of a snapshot's text that are searched; a tsvector takes no more than a megabyte of words and their places.
+_SEARCHED = {"sqlite": 1 << 20, "postgresql": 1 << 18}
 #: Tasks that work in the directory of a crawl or a snapshot.
 _LOCAL = frozenset({"hook", "close", "seal", "binary"})
 
@@ -298,7 +298,8 @@ class ScopeRun:
         title_sql = "SELECT title FROM snapshots WHERE id = ?"
         found = await self._hands.projector.read(self._ctx.site, lambda database: database.run(title_sql, (scope.id,)))
         title = str(found[0][0]) if found else ""
-        body = await asyncio.to_thread(_read_text, place, [(str(row[0]), str(row[1])) for row in results])
+        texts = [(str(row[0]), str(row[1])) for row in results]
+        body = await asyncio.to_thread(_read_text, place, texts, _SEARCHED[self._ctx.site.dialect])
         return rows.index_text(scope.id, url=scope.url, title=title, body=body) if body or title else []
 
 
@@ -329,9 +330,8 @@ def _tidy(place: Place) -> None:
                 log.unlink()
 
 
-def _read_text(place: Place, results: Sequence[tuple[str, str]]) -> str:
+def _read_text(place: Place, results: Sequence[tuple[str, str]], left: int) -> str:
     texts: list[str] = []
-    left = _SEARCHED
     for plugin, files in results:
         for name, about in sorted(json.loads(files).items()):
             if left <= 0 or about.get("mimetype") not in ("text/plain", "text/markdown"):

@@ -62,6 +62,15 @@ def test_a_crawl_with_children_retries_and_background_hooks(lab: SharedLab) -> N
     assert reader.counts("c1")["snapshots"] == {"sealed": 2}
 
 
+def test_long_urls_and_many_words_fit(lab: SharedLab) -> None:
+    lab.hook("text/on_Snapshot__10_text.sh", "seq 100000 400000 | tr '\\n' ' ' > t.txt")
+    url = f"http://a.test/?q={'x%20y' * 2_000}"
+    lab.crawl(url)
+    assert lab.statuses() == ["sealed", "sealed"]
+    reader = ArchiveReader(lab.site, lab.settings.sites_dir, lab.settings.site_database_url)
+    assert [one.url for one in reader.search("100042")] == [url]
+
+
 def test_the_hooks_of_a_snapshot_stay_on_the_machine_that_began_it(lab: SharedLab) -> None:
     for number in range(4):
         lab.hook(f"p{number}/on_Snapshot__{number}0_p.sh", "sleep 0.05; exit 10")

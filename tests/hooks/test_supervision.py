@@ -102,7 +102,8 @@ def test_a_hook_inherits_no_descriptor_and_no_signal_disposition(tmp_path: Path)
         os.close(writing)
     count, ignored = bench.job.traces.stdout.read_text().splitlines()
     assert int(count) == 4  # three streams, and the directory that ls reads
-    assert ignored.split() == ["SigIgn:", "0000000000000000"]
+    name, mask = ignored.split()
+    assert (name, int(mask, 16) & 0x7FFF_FFFF) == ("SigIgn:", 0)  # from 32 on they are the C library's own
 
 
 def test_records_arrive_while_the_hook_runs(tmp_path: Path) -> None:
