@@ -13,14 +13,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import collect, crawl, fanout, flat, isolates, latency, memory, noop, submit, workers
+from benchmarks import collect, crawl, fanout, flat, hooks, isolates, latency, memory, noop, submit, workers
 from benchmarks.frame import STATE, Bench, Benchmark, Run, judged, play
 from benchmarks.machine import disk_probe, machine, versions
 from benchmarks.peers import Peers
 from benchmarks.postgres import Postgres
 from benchmarks.table import show
 
-BENCHMARKS: tuple[ModuleType, ...] = (noop, submit, flat, fanout, isolates, crawl, latency, memory, workers, collect)
+BENCHMARKS: tuple[ModuleType, ...] = (
+    noop,
+    submit,
+    flat,
+    fanout,
+    isolates,
+    crawl,
+    latency,
+    memory,
+    workers,
+    collect,
+    hooks,
+)
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
