@@ -12,7 +12,7 @@ demo: $(INSTALLED)
 	$(BIN)/scraper demo
 
 test: $(INSTALLED)
-	$(BIN)/pytest -q -n 2 -m "not chaos and not tutorial and not external" --dist worksteal
+	$(BIN)/pytest -q -n 3 -m "not chaos and not tutorial and not external" --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -20,6 +20,7 @@ from engine.clock import SECOND, Micros
 from engine.errors import OpError
 from engine.model import AttemptState, Lease, OpStatus
 from engine.store.batches import batches
+from engine.store.bulk import execute_many
 from engine.store.rows import op_from_row, stored_error
 from engine.store.schema import attempt, lane, op, queue, workflow
 from engine.store.types import Claim, ClaimRequest, LeasedOp
@@ -222,7 +223,8 @@ def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: 
     values = {"prefix": f"{batch_id}:", "by": request.worker_id, "now": now, "until": now + request.lease_duration}
     for batch in batches([row.pk for row in rows]):
         connection.execute(_LEASE, values | {"pks": batch})
-    connection.execute(
+    execute_many(
+        connection,
         _ATTEMPT,
         [
             {

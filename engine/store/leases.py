@@ -10,6 +10,7 @@ from engine.clock import Micros
 from engine.errors import OpError
 from engine.model import AttemptState, OpStatus
 from engine.store.batches import batches
+from engine.store.bulk import execute_many
 from engine.store.propagate import Consequences
 from engine.store.rows import error_json
 from engine.store.schema import attempt, op, worker
@@ -60,7 +61,7 @@ _STARTED = (
 def mark_started(connection: Connection, started: Sequence[tuple[str, Micros]]) -> None:
     """Note when claims' ops really began: from then on losing the lease counts."""
     if started:
-        connection.execute(_STARTED, [{"_token": token, "at": at} for token, at in sorted(started)])
+        execute_many(connection, _STARTED, [{"_token": token, "at": at} for token, at in sorted(started)])
 
 
 def abandon(connection: Connection, token: str, max_lost: int, reason: str, now: Micros) -> int:

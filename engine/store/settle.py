@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select, update
+from sqlalchemy import BigInteger, BindParameter, Connection, bindparam, delete, func, insert, select, update
 
 from engine.clock import Micros
 from engine.errors import OpError
@@ -14,6 +14,7 @@ from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Resu
 from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
 from engine.store.artifacts import write_artifacts
 from engine.store.batches import batches
+from engine.store.bulk import execute_many
 from engine.store.cookies import change_jars
 from engine.store.graph import UNBORN, GraphPlan
 from engine.store.propagate import Consequences
@@ -31,6 +32,8 @@ class Settling:
     connection: Connection
     now: Micros
     lanes: Callable[[NewOp], tuple[int, int]]
+    #: Token to the instant at which its op really began, where that is not written yet; what is settled is taken out.
+    started: dict[str, Micros] = field(default_factory=dict)
     consequences: Consequences = field(init=False)
     rows: dict[int, Any] = field(default_factory=dict)
 
@@ -122,7 +125,7 @@ class Settling:
         return {row.id: row.pk for row in self.connection.execute(query)} if ids else {}
 
     def _write(self, settlements: Sequence[Settlement]) -> None:
-        ops: list[dict[str, Any]] = []
+        ops: dict[tuple[Any, ...], list[int]] = {}
         attempts: list[dict[str, Any]] = []
         results: list[dict[str, Any]] = []
         ended: dict[int, OpStatus] = {}
@@ -132,8 +135,17 @@ class Settling:
         for settlement in settlements:
             row = self.rows[settlement.lease.op_pk]
             change = _transition(row, settlement, self.now)
-            ops.append({"_pk": row.pk} | change.op)
-            attempts.append({"_token": settlement.lease.token, "state": change.attempt, "error": change.error})
+            ops.setdefault(tuple(change.op.values()), []).append(row.pk)
+            token = settlement.lease.token
+            attempts.append(
+                {
+                    "_token": token,
+                    "state": change.attempt.value,
+                    "error": change.error,
+                    "now": self.now,
+                    "began": self.started.pop(token, None),
+                }
+            )
             if change.result is not None:
                 results.append(change.result)
                 if row.claims > 1:
@@ -149,12 +161,13 @@ class Settling:
                 ended[row.pk] = change.status
         if not ops:
             return
-        self.connection.execute(_UPDATE_OP, ops)
-        self.connection.execute(_UPDATE_ATTEMPT, [values | {"now": self.now} for values in attempts])
+        for columns, pks in ops.items():
+            for batch in batches(pks):
+                self.connection.execute(_UPDATE_OP, dict(zip(_OP_COLUMNS, columns, strict=True)) | {"pks": batch})
+        execute_many(self.connection, _UPDATE_ATTEMPT, attempts)
         for batch in batches(replaced):
             self.connection.execute(_FORGET_RESULTS, {"pks": batch})
-        if results:
-            self.connection.execute(_INSERT_RESULT, results)
+        execute_many(self.connection, _INSERT_RESULT, results)
         self._write_extras(settlements)
         self._free_places(settlements)
         self.consequences.ended(ended, settled_once)
@@ -181,8 +194,7 @@ class Settling:
             if produced.cookies is not None:
                 jars.setdefault(row.workflow_pk, []).append(produced.cookies)
         write_artifacts(self.connection, artifacts, self.now)
-        if lines:
-            self.connection.execute(_INSERT_LINE, lines)
+        execute_many(self.connection, _INSERT_LINE, lines)
         change_jars(self.connection, jars, self.now)
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
@@ -262,15 +274,7 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
 def _op_columns(
     status: OpStatus, now: Micros, *, ready_at: Micros = 0, fence: int | None, planned: str | None = None
 ) -> dict[str, Any]:
-    return {
-        "status": status.value,
-        "now": now,
-        "ready_at": ready_at,
-        "fence": fence,
-        "planned": planned,
-        "refund": 0,
-        "bump": 0,
-    }
+    return dict(zip(_OP_COLUMNS, (status.value, now, ready_at, fence, planned, 0, 0), strict=True))
 
 
 def _result_row(pk: int, produced: Result, error: str | None, now: Micros) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def _result_row(pk: int, produced: Result, error: str | None, now: Micros) -> di
         "op_pk": pk,
         "data_json": produced.data,
         "records_json": records_json(produced.records),
-        "emitted_ids_json": dumps([spec.id for spec in produced.emitted]),
+        "emitted_ids_json": dumps([spec.id for spec in produced.emitted]) if produced.emitted else "[]",
         "error_json": error,
         "completed_at": now,
     }
@@ -318,9 +322,10 @@ _WAKE_CAPPED = (
     .values(eligible_at=bindparam("now"))
 )
 
+_OP_COLUMNS = ("status", "now", "ready_at", "fence", "planned", "refund", "bump")
 _UPDATE_OP = (
     update(op)
-    .where(op.c.pk == bindparam("_pk"))
+    .where(op.c.pk.in_(_PKS))
     .values(
         status=bindparam("status"),
         updated_at=bindparam("now"),
@@ -339,5 +344,10 @@ _UPDATE_OP = (
 _UPDATE_ATTEMPT = (
     update(attempt)
     .where(attempt.c.token == bindparam("_token"))
-    .values(state=bindparam("state"), ended_at=bindparam("now"), error_json=bindparam("error"))
+    .values(
+        state=bindparam("state"),
+        ended_at=bindparam("now"),
+        error_json=bindparam("error"),
+        started_at=func.coalesce(attempt.c.started_at, bindparam("began", type_=BigInteger)),
+    )
 )

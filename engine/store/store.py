@@ -147,9 +147,9 @@ class Store:
     def _settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]]) -> SettleReport:
         self._know_lanes([spec for item in settlements for spec in _emitted(item)])
         with self.database.write() as connection:
-            leases.mark_started(connection, started)
-            settling = Settling(connection, self.clock.now(), self._lane)
+            settling = Settling(connection, self.clock.now(), self._lane, dict(started))
             verdicts = settling.run(settlements)
+            leases.mark_started(connection, sorted(settling.started.items()))
             ready = settling.consequences.made_ready
             self._announce(connection, ready)
         return SettleReport(tuple(verdicts), ready)
