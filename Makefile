@@ -26,7 +26,8 @@ test-tutorial: $(INSTALLED)
 
 # What needs more than Python and make; the packages are Debian's.
 test-external: $(INSTALLED)
-	command -v tmux >/dev/null || apt-get install --yes --quiet tmux || sudo apt-get install --yes --quiet tmux
+	for tool in tmux wget git; do command -v $$tool >/dev/null || apt-get install --yes --quiet $$tool \
+	  || sudo apt-get install --yes --quiet $$tool || exit 1; done
 	$(BIN)/pytest -q -m external tests/external
 
 chaos: $(INSTALLED)

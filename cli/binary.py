@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.crawl import Config, HookDir, Plugins, listed, pairs, site_of
+from cli.archiving import Config, HookDir, Plugins, listed, pairs, site_of
 from cli.invocation import Invocation, invocation_of
 from cli.options import EngineDb, Output, SitesDir
 from cli.output import Format, note, print_json, table, warn

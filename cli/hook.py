@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import binary, crawl, snapshot
-from cli.crawl import Config, HookDir, Plugins, listed, pairs, site_of
+from cli.archiving import Config, HookDir, Plugins, listed, pairs, site_of
 from cli.invocation import Invocation, invocation_of
 from cli.options import Output
 from cli.output import Format, fields, note, print_json, say, table, warn

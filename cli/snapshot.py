@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.crawl import reader_of
+from cli.archiving import reader_of
 from cli.invocation import invocation_of
 from cli.opening import Limit, Offset, StatusFilter, show_list
 from cli.options import Output, SitesDir

@@ -30,11 +30,10 @@ from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.retry import delay, may_retry
 from engine.runners.base import Refund, RunContext, RunFailed
+from engine.runners.hook_files import CLOSED
 from engine.runners.hook_hands import Hands, mark_of, paths_of
 from engine.runners.hook_records import Sink
 
-#: A file in the private directory of a scope that says that all but its daemons is over.
-CLOSED = "closed"
 #: Before another look at a daemon that is being started again.
 _PAUSE = SECOND // 4
 _LOG_LINES = 50

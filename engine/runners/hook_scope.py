@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +30,14 @@ from engine.hooks.graph import (
 from engine.hooks.layout import Place, crawl_place, snapshot_place
 from engine.hooks.plugins import Hook
 from engine.hooks.process import end_marked, end_processes, pid_files, process_of
-from engine.hooks.records import storable
 from engine.hooks.urls import identifier, normalised
 from engine.model import Dependency, EdgeKind, NewOp, Result
 from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.projection.session import Database
 from engine.runners.base import RunContext
+from engine.runners.hook_files import make_place, mark_closed, read_text, tidy
 from engine.runners.hook_hands import Hands, day_of, mark_of_crawl, mark_of_scope
-from engine.runners.hook_run import CLOSED
 
 #: Bytes of a snapshot's text that are searched; a tsvector takes no more than a megabyte of words and their places.
 _SEARCHED = {"sqlite": 1 << 20, "postgresql": 1 << 18}
@@ -131,7 +128,7 @@ class ScopeRun:
 
     async def _begin_crawl(self) -> Result:
         spec, scope, at = self._spec, self._crawl_scope, self._hands.now()
-        await asyncio.to_thread(_make, self._crawl_place, spec.data)
+        await asyncio.to_thread(make_place, self._crawl_place, spec.data)
         hooks = self._hooks(*CRAWL_EVENTS)
         wanted = [binary_op(self._site, spec, need) for need in self._needs()]
         found = tuple(Dependency(op.id, EdgeKind.SETTLED) for op in wanted)
@@ -170,7 +167,7 @@ class ScopeRun:
         spec, at = self._spec, self._hands.now()
         scope = Scope(**self._given)
         place = snapshot_place(spec.data, spec.user, scope.id, scope.url, self._ctx.op.created_at)
-        await asyncio.to_thread(_make, place, spec.data)
+        await asyncio.to_thread(make_place, place, spec.data)
         scope = replace(scope, root=str(place.root))
         hooks = self._hooks("Snapshot")
         made = chain(self._site, spec, scope, hooks)
@@ -200,7 +197,7 @@ class ScopeRun:
         if not await self._is_current(scope):
             gone = control(self._site, f"seal:{scope.id}{scope.suffix}", "seal", {"scope": asdict(scope)})
             return await self._done([], [gone], superseded=True)
-        await asyncio.to_thread(_mark_closed, Place(Path(scope.root)))
+        await asyncio.to_thread(mark_closed, Place(Path(scope.root)))
         hooks = self._hooks("SnapshotEnd")
         first = int(self._given["hooks"])
         made = chain(self._site, self._spec, scope, hooks, first=first)
@@ -238,7 +235,7 @@ class ScopeRun:
             return await self._done([], [following], waiting=len(fresh))
         scope, name = self._crawl_scope, again or "1"
         given = {"finite": [], "lasting": []} | self._given
-        await asyncio.to_thread(_mark_closed, self._crawl_place)
+        await asyncio.to_thread(mark_closed, self._crawl_place)
         hooks = [] if again else self._hooks(*CRAWL_END_EVENTS)
         first = len(given["finite"]) + len(given["lasting"])
         made = chain(self._site, self._spec, scope, hooks, _distinct(_settled(given["finite"])), first=first)
@@ -280,7 +277,7 @@ class ScopeRun:
         await end_marked(mark, self._hands.grace)
         since = day_of(self._ctx.op.created_at) - 1.0
         await self._sweep_pid_files(place, since)
-        await asyncio.to_thread(_tidy, place)
+        await asyncio.to_thread(tidy, place)
 
     async def _sweep_pid_files(self, place: Place, since: float) -> None:
         started = day_of(self._spec.created) - 1.0
@@ -299,51 +296,8 @@ class ScopeRun:
         found = await self._hands.projector.read(self._ctx.site, lambda database: database.run(title_sql, (scope.id,)))
         title = str(found[0][0]) if found else ""
         texts = [(str(row[0]), str(row[1])) for row in results]
-        body = await asyncio.to_thread(_read_text, place, texts, _SEARCHED[self._ctx.site.dialect])
+        body = await asyncio.to_thread(read_text, place, texts, _SEARCHED[self._ctx.site.dialect])
         return rows.index_text(scope.id, url=scope.url, title=title, body=body) if body or title else []
-
-
-def _make(place: Place, data: Path) -> None:
-    try:
-        place.private.mkdir(parents=True, exist_ok=True)
-        data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OpError("hook_directory", f"{place.root}: {error.strerror}", retryable=True) from error
-
-
-def _mark_closed(place: Place) -> None:
-    try:
-        place.private.mkdir(parents=True, exist_ok=True)
-        (place.private / CLOSED).touch()
-    except OSError as error:
-        raise OpError("hook_directory", f"{place.root}: {error.strerror}", retryable=True) from error
-
-
-def _tidy(place: Place) -> None:
-    """Pid files of what has ended, and logs that nobody wrote to."""
-    for file in pid_files(place.root):
-        with suppress(OSError):
-            file.unlink()
-    for log in place.private.glob("*.log"):
-        with suppress(OSError):
-            if log.stat().st_size == 0:
-                log.unlink()
-
-
-def _read_text(place: Place, results: Sequence[tuple[str, str]], left: int) -> str:
-    texts: list[str] = []
-    for plugin, files in results:
-        for name, about in sorted(json.loads(files).items()):
-            if left <= 0 or about.get("mimetype") not in ("text/plain", "text/markdown"):
-                continue
-            with (
-                suppress(OSError),
-                open(os.open(place.plugin(plugin) / name, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file,
-            ):
-                text = file.read(left)
-                left -= len(text)
-                texts.append(storable(text.decode("utf-8", "replace")))
-    return "\n".join(texts)
 
 
 def _unsealed(database: Database, crawl_id: str) -> list[str]:
