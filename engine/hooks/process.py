@@ -114,6 +114,19 @@ def bury(pids: Iterable[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
+def bury_forgotten(seen: frozenset[tuple[int, str]]) -> frozenset[tuple[int, str]]:
+    """Bury dead children that were dead at the last look already: nobody else is going to. Those that are dead now."""
+    dead = set()
+    for pid in _children():
+        fields = _stat(pid)
+        if fields is not None and fields[0] == "Z":
+            dead.add((pid, fields[19]))
+    for pid, _ in dead & seen:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return frozenset(dead - seen)
+
+
 def _children() -> list[int]:
     found: list[int] = []
     for task in (_PROC / "self/task").glob("*/children"):

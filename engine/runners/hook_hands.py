@@ -50,6 +50,8 @@ class Hands:
     owner: str
     #: The address this machine speaks from.
     iface: str = ""
+    #: Children that hooks left to this worker and that were dead when it last looked.
+    dead: frozenset[tuple[int, str]] = frozenset()
     _prepared: dict[tuple[str, str, str], tuple[Plugins, Prepared]] = field(default_factory=dict)
     _plugins: dict[tuple[Path, ...], tuple[float, Plugins]] = field(default_factory=dict)
 

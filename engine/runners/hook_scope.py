@@ -29,7 +29,7 @@ from engine.hooks.graph import (
 )
 from engine.hooks.layout import Place, crawl_place, snapshot_place
 from engine.hooks.plugins import Hook
-from engine.hooks.process import end_marked, end_processes, pid_files, process_of
+from engine.hooks.process import bury_forgotten, end_marked, end_processes, pid_files, process_of
 from engine.hooks.urls import identifier, normalised
 from engine.model import Dependency, EdgeKind, NewOp, Result
 from engine.projection import archive_rows as rows
@@ -275,6 +275,7 @@ class ScopeRun:
     async def _sweep(self, mark: str, place: Place) -> None:
         """End whatever the hooks of a scope left behind, and forget who they were."""
         await end_marked(mark, self._hands.grace)
+        self._hands.dead = await asyncio.to_thread(bury_forgotten, self._hands.dead)
         since = day_of(self._ctx.op.created_at) - 1.0
         await self._sweep_pid_files(place, since)
         await asyncio.to_thread(tidy, place)

@@ -17,7 +17,7 @@ import pytest
 
 from engine.hooks.layout import Place
 from engine.hooks.outcome import End
-from engine.hooks.process import become_subreaper, end_marked, marked, process_of, read_record
+from engine.hooks.process import become_subreaper, bury_forgotten, end_marked, marked, process_of, read_record
 from engine.hooks.records import HookRecord
 from engine.hooks.supervise import Job, Watch
 from engine.liveness import own_identity, start_time
@@ -292,3 +292,14 @@ def test_fifty_background_hooks_run_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     assert asyncio.run(all_of_them()) == [End(code=n) for n in range(50)]
     assert time.monotonic() - began < 20
+
+
+def test_dead_children_that_hooks_left_behind_are_buried_at_the_second_look(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "setsid -f sh -c 'echo $$ > pid; exec sleep 0.2'; while [ ! -s pid ]; do sleep 0.01; done")
+    bench.run()
+    pid = int((bench.job.cwd / "pid").read_text())
+    asyncio.run(until(lambda: start_time(pid) is None))
+    seen = bury_forgotten(frozenset())
+    assert pid in {number for number, _ in seen}
+    bury_forgotten(seen)
+    assert not Path(f"/proc/{pid}").exists()
