@@ -15,7 +15,6 @@ import pytest
 from tests.hooks.crashing import await_file, living, start_worker
 from tests.hooks.lab import Lab, record
 
-
 #: However often the same op is hit, it is not given up.
 PATIENT = {"SCRAPER_LEASES_MAX_LOST": "1000"}
 
@@ -43,7 +42,7 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     dice = random.Random(7)
     for _ in range(kills):
         before = claims(lab)
-        worker = start_worker(lab, **PATIENT)
+        worker = start_worker(lab, "--until-idle", **PATIENT)
         while claims(lab) == before and worker.poll() is None:
             time.sleep(0.01)
         time.sleep(0.4 * dice.random())
