@@ -38,7 +38,8 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     lab.hook("bg/on_Snapshot__20_bg.bg.sh", f"sleep 0.3; {record(type='Tag', name='bg')}; echo x > x.txt")
     lab.hook("fg/on_Snapshot__30_fg.sh", f"{record(type='ArchiveResult', status='succeeded', output_str='ok')}")
     lab.hook("end/on_SnapshotEnd__50_end.sh", record(type="ArchiveResult", status="succeeded", output_str="end"))
-    lab.add(*(f"http://a.test/{n}" for n in range(snapshots)))
+    # the storm lasts longer than a minute
+    lab.add(*(f"http://a.test/{n}" for n in range(snapshots)), config={"TIMEOUT": 3600})
     dice = random.Random(7)
     for _ in range(kills):
         before = claims(lab)
