@@ -246,12 +246,3 @@ def require_writable(path: Path) -> None:
         raise DatabaseRefused(f"{path} is read-only")
     if not os.access(folder, os.W_OK, effective_ids=True):
         raise DatabaseRefused(f"{folder} is not writable")
-
-
-def qmark_to_format(sql: str) -> str:
-    """``?`` placeholders as psycopg's ``%s``; quoted text and comments stay as they are, ``%`` is doubled."""
-    parts = re.split(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/)", sql, flags=re.DOTALL)
-    return "".join(
-        part.replace("%", "%%") if index % 2 else part.replace("%", "%%").replace("?", "%s")
-        for index, part in enumerate(parts)
-    )

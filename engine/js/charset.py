@@ -6,8 +6,6 @@ import codecs
 import re
 from email.message import Message
 
-from charset_normalizer import from_bytes
-
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _META = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([a-zA-Z0-9_:.-]+)""", re.IGNORECASE)
 _XML = re.compile(rb"""^\s*<\?xml[^>]+encoding\s*=\s*["']([a-zA-Z0-9_:.-]+)""")
@@ -66,5 +64,7 @@ def _detected(body: bytes) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:
+        from charset_normalizer import from_bytes  # only where nothing is declared: children start often
+
         best = from_bytes(body[:_LOOKED_AT]).best()
         return body.decode(best.encoding if best is not None else "cp1252", "replace")

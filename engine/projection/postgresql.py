@@ -12,9 +12,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from engine.dialect import qmark_to_format
 from engine.errors import ConfigError, DatabaseRefused
 from engine.js.ports import DatabaseBusy, Rows, SqlRefused, SqlValue
+from engine.placeholders import qmark_to_format
 from engine.projection.sqlite import GUARDED, has_content, is_control
 
 try:

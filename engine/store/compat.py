@@ -6,8 +6,12 @@ An artifact's body shows as a private marker followed by its stored frame; whoev
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import zstandard
-from sqlalchemy import Connection
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 BODY_MARKER = b"\x00scraper-zstd\x00"
 
