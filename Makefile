@@ -4,6 +4,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+AS_ROOT := $(shell test `id -u` = 0 || echo sudo)
 INSTALLED := $(VENV)/.installed
 
 .PHONY: docs test-tutorial test-external demo test check lock chaos bench bench-quick clean
@@ -26,8 +27,8 @@ test-tutorial: $(INSTALLED)
 
 # What needs more than Python and make; the packages are Debian's.
 test-external: $(INSTALLED)
-	for tool in tmux wget git; do command -v $$tool >/dev/null || apt-get install --yes --quiet $$tool \
-	  || sudo apt-get install --yes --quiet $$tool || exit 1; done
+	for tool in tmux wget git; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	  test -z "$$missing" || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --yes --quiet $$missing; }
 	$(BIN)/pytest -q -m external tests/external
 
 chaos: $(INSTALLED)
