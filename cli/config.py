@@ -83,6 +83,8 @@ def shown(settings: Settings, key: str) -> Any:
         value = getattr(value, attribute)
         if kind == "Micros":
             return format_duration(value)
+    if isinstance(value, tuple):
+        return list(value)
     if isinstance(value, str) and "://" in value:
         return _without_password(value)
     return str(value) if value is not None and not isinstance(value, int | float | bool | str) else value

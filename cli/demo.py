@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.invocation import invocation_of
-from cli.options import EngineDb, SitesDir
 from cli.output import note, say, table
 
 if TYPE_CHECKING:
@@ -24,7 +23,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def demo(ctx: typer.Context, engine_db: EngineDb = None, sites_dir: SitesDir = None) -> None:
+def demo(
+    ctx: typer.Context,
+    engine_db: Annotated[
+        str, typer.Option("--engine-db", metavar="PATH|URL", help="Engine database: a path, or a SQLAlchemy URL.")
+    ] = "state/demo/engine.db",
+    sites_dir: Annotated[
+        str, typer.Option("--sites-dir", metavar="DIR", help="Directory of the SQLite site databases.")
+    ] = "state/demo/sites",
+) -> None:
     """Crawl a catalogue of 1,000 books over loopback HTTP, then show rows of the site database.
 
     Its state is kept apart from yours, in state/demo/.
@@ -39,8 +46,8 @@ def demo(ctx: typer.Context, engine_db: EngineDb = None, sites_dir: SitesDir = N
     from engine.plugins.registry import discover
 
     invocation = invocation_of(ctx)
-    invocation.flag("engineDB", "--engine-db", engine_db or "state/demo/engine.db")
-    invocation.flag("sitesDir", "--sites-dir", sites_dir or "state/demo/sites")
+    invocation.flag("engineDB", "--engine-db", engine_db)
+    invocation.flag("sitesDir", "--sites-dir", sites_dir)
     invocation.registry = discover(Settings())
     invocation.site = invocation.registry.site(_SITE)
     invocation.wait = True

@@ -10,7 +10,7 @@ import typer
 from cli.invocation import Invocation, invocation_of
 from cli.log import LogFormat
 from cli.options import EngineDb, Output, SitesDir
-from cli.output import Format, fields, instant, print_json, table
+from cli.output import Format, fields, instant, note, print_json, table
 from engine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def run(
     )
     invocation.log_lines = log_format
     report = _work(invocation, settings, options)
+    _advise(report, settings)
     _print(report, output)
     if fail_on_error and report.failed:
         raise typer.Exit(1)
@@ -137,6 +138,20 @@ def list_(ctx: typer.Context, engine_db: EngineDb = None, output: Output = Forma
             for one in lines
         ],
     )
+
+
+def _advise(report: WorkerReport, settings: Settings) -> None:
+    """What an operator would look at next."""
+    from engine.clock import SystemClock
+    from engine.views.lists import queues
+    from engine.views.reader import Views
+
+    if report.failed:
+        note("what failed, and why: scraper workflow list --status failed, scraper workflow show WORKFLOW")
+    with closing(Views(settings.engine_db)) as views, views.connection() as connection:
+        held = [one for one in queues(connection, SystemClock().now(), None) if one.paused and one.ops["ready"]]
+    for one in held:
+        note(f'{one.ops["ready"]} ops wait in a paused queue: scraper queue resume {one.site} "{one.queue}"')
 
 
 def worker_options(settings: Settings, **chosen: Any) -> WorkerOptions:

@@ -171,9 +171,9 @@ def _contents(connection: Connection, now: Micros) -> Iterator[Finding]:
         f"{len(lost)} ended without goodbye: {', '.join(lost[:3])}" if lost else "all that are registered answer",
         "nothing is lost; a worker on the same machine clears them away" if lost else "",
     )
-    paused = [f"{row.site} {row.key}" for row in connection.execute(select(queue).where(queue.c.paused))]
+    paused = [f'{row.site} "{row.key}"' for row in connection.execute(select(queue).where(queue.c.paused))]
     if paused:
-        yield Finding("queues", Health.WARNING, f"paused: {', '.join(paused)}", "scraper queue resume SITE QUEUE")
+        yield Finding("queues", Health.WARNING, f"paused: {', '.join(paused)}", f"scraper queue resume {paused[0]}")
 
 
 def _sites(settings: Settings, registry: Registry) -> Iterator[Finding]:

@@ -74,3 +74,11 @@ class OpError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
+
+    @property
+    def summary(self) -> str:
+        """One line, with the place in the author's script where there is one."""
+        place = self.details if isinstance(self.details, dict) else {}
+        known = place.keys() >= {"script", "line", "column"}
+        where = f" ({place['script']}:{place['line']}:{place['column']})" if known else ""
+        return f"{self}{where}"

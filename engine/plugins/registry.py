@@ -46,6 +46,8 @@ class Registry:
         if name in self.broken:
             raise SiteError(f'site "{name}" is broken:\n{self.broken[name]}')
         hint = did_you_mean(name, (*self.sites, *self.broken))
+        if (Path("sites") / name / MANIFEST).is_file():
+            hint = f"it is in ./sites/{name}: give --sites-manifest-dir sites, or set SCRAPER_SITES_MANIFEST_DIRS"
         raise UsageError(f'site "{name}" is not registered' + (f"; {hint}" if hint else ""))
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.clock import Micros
-
-_PLACE = {"script", "line", "column"}
+from engine.errors import OpError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +22,7 @@ class ErrorView:
     @property
     def summary(self) -> str:
         """One line, with the place in the author's script where there is one."""
-        place = self.details if isinstance(self.details, dict) else {}
-        where = f" ({place['script']}:{place['line']}:{place['column']})" if place.keys() >= _PLACE else ""
-        return f"{self.code}: {self.message}{where}"
+        return OpError(self.code, self.message, details=self.details).summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,11 +209,11 @@ class Worker:
             case RetryAt(error=error):
                 report.processed += 1
                 report.retried += 1
-                ended(leased.op, "retried", str(error))
+                ended(leased.op, "retried", error.summary)
             case Failed(error=error):
                 report.processed += 1
                 report.failed += 1
-                ended(leased.op, "failed", str(error))
+                ended(leased.op, "failed", error.summary)
             case Interrupted(reason=reason):
                 report.interrupted += 1
                 ended(leased.op, "interrupted", reason)

@@ -97,7 +97,8 @@ def test_a_daemon_that_died_with_its_machine_is_started_again_before_the_hooks_t
     worker.kill()
     worker.wait()
     for pid in living(lab):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended with the worker
+            os.kill(pid, signal.SIGKILL)
     (lab.settings.data_dir).mkdir(exist_ok=True)
     for up in lab.settings.data_dir.rglob("daemon/up"):
         up.unlink()

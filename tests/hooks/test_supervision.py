@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,15 @@ def start_worker(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), script, f"{MARKED};"], cwd=Path.cwd())
 
 
+def kill_hooks() -> None:
+    """End all hooks at one instant: none of them, and no wrapper, gets to say how it ended."""
+    for signal_number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in marked(f"{MARKED};"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal_number)
+    asyncio.run(end_marked(f"{MARKED};", 0))
+
+
 def kill_worker(tmp_path: Path, script: str, ready: Callable[[], object]) -> None:
     worker = start_worker(tmp_path, script)
     asyncio.run(until(ready))
@@ -240,7 +250,7 @@ def test_a_hook_that_ended_while_no_worker_lived_is_read_from_its_files(tmp_path
 def test_a_hook_killed_with_its_worker_runs_again(tmp_path: Path) -> None:
     place = Place(tmp_path / "snap").traces("p", "on_Snapshot__10_p.sh")
     kill_worker(tmp_path, "echo first; sleep 60", place.pid.exists)
-    asyncio.run(end_marked(f"{MARKED};", 0))
+    kill_hooks()
     bench = Bench(tmp_path, "echo second", claim=1)
     assert bench.run() == End(code=0)
     assert place.stdout.read_text() == "second\n"
@@ -251,7 +261,7 @@ def test_a_reused_pid_is_never_taken_for_the_hook(tmp_path: Path) -> None:
     kill_worker(tmp_path, "sleep 60", place.pid.exists)
     record = read_record(place.pid)
     assert record is not None
-    asyncio.run(end_marked(f"{MARKED};", 0))
+    kill_hooks()
     innocent = subprocess.Popen(["sleep", "30"])
     try:
         text = place.pid.read_text().replace(f'"pid": {record.pid}', f'"pid": {innocent.pid}')
