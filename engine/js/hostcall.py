@@ -4,8 +4,7 @@ JavaScript writes a request as UTF-16 into shared memory and calls a native call
 V8's own thread while the script waits inside the call. The Python side reads the request, does the work and writes the
 answer into the same memory before it returns. While in there, nothing that goes through the isolate may be used.
 
-This is the only module that leans on private members of mini-racer (``_ctx``, ``handle_callback_from_v8``,
-``mr_make_js_callback``); ``tests/js/test_hostcall.py`` fails loudly when a release changes them.
+Only this module and :mod:`engine.js.v8` lean on private members of mini-racer, whose version is pinned.
 
 Layout: four int32 (length in UTF-16 units, more-follows flag, error flag, spare), then the units.
 """

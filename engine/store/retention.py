@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Exists, Select, delete, exists, func, select,
 from engine.clock import Micros
 from engine.errors import UsageError
 from engine.model import NULL, OpStatus, WorkflowStatus
-from engine.store.artifacts import GRACE
+from engine.store.artifacts import GRACE, RENEWAL
 from engine.store.schema import artifact, attempt, blob, cookie_jar, edge, log_line, op, op_alias, result, workflow
 
 #: Ops, artifacts or log lines of one transaction.
@@ -173,27 +173,31 @@ def _log_slice(connection: Connection, cutoff: Micros) -> Pruned:
 
 
 def _bodies(connection: Connection, now: Micros) -> Pruned:
-    """Bodies that no artifact names any more."""
+    """Bodies that no artifact names any more, nor one that a live op may still bring from its site's inbox."""
+    live = oldest_live(connection)
+    before = now - GRACE if live is None else min(now - GRACE, live - RENEWAL)
     unnamed = (
         select(blob.c.sha256)
-        .where(blob.c.created_at < now - GRACE)
+        .where(blob.c.created_at < before)
         .where(~exists().where(artifact.c.sha256 == blob.c.sha256))
         .limit(SLICE)
     )
     old = list(connection.scalars(unnamed))
     if old:
-        connection.execute(delete(blob).where(blob.c.sha256.in_(old), blob.c.created_at < now - GRACE))
+        connection.execute(delete(blob).where(blob.c.sha256.in_(old), blob.c.created_at < before))
     return Pruned(bodies=len(old))
 
 
-def oldest_live(connection: Connection, site: str) -> Micros | None:
-    """When the oldest claim was made that a site's inbox may still be asked about; None where there is none."""
+def oldest_live(connection: Connection, site: str | None = None) -> Micros | None:
+    """When the oldest claim was made that a site's inbox (None: any) may still be asked about; None without one."""
     live = [OpStatus.PENDING.value, OpStatus.READY.value, OpStatus.RUNNING.value]
     query = (
         select(func.min(attempt.c.claimed_at))
         .join(op, op.c.pk == attempt.c.op_pk)
-        .where(op.c.site == site, op.c.status.in_(live) | op.c.fence.is_not(None))
+        .where(op.c.status.in_(live) | op.c.fence.is_not(None))
     )
+    if site is not None:
+        query = query.where(op.c.site == site)
     found: Micros | None = connection.scalar(query)
     return found
 

@@ -97,6 +97,21 @@ def test_a_body_that_was_stored_ahead_of_its_artifact_is_not_collected(store: St
     assert prune_all(store, Cutoffs()).bodies == 1
 
 
+def test_the_body_of_an_op_whose_worker_died_after_its_site_commit_outlasts_any_night(
+    store: Store, clock: FakeClock
+) -> None:
+    """The outcome stands in the site's inbox only, and names the body by its hash."""
+    submit(store, [new_op("a")])
+    claim(store)
+    store.put_blobs([page("a", b"page")])
+    clock.advance(30 * DAY)
+    assert prune_all(store, Cutoffs(workflows=clock.now())).bodies == 0
+    store.sweep()
+    (again,) = claim(store).leased
+    settle(store, (again, Succeeded(Result())))
+    assert prune_all(store, Cutoffs()).bodies == 1
+
+
 def test_results_artifacts_and_logs_go_at_ages_of_their_own(store: Store, clock: FakeClock) -> None:
     finish(store, "old")
     clock.advance(30 * DAY)
