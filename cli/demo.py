@@ -1,9 +1,11 @@
-"""``scraper demo``: the main job, on a catalogue of our own."""
+"""``scraper demo``: the main job, on a catalogue of our own; and pages to try things on."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import sys
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 
 _SITE, _VERB = "books", "crawl"
 _ROWS = 10
+_PORT = 8642
 _SAMPLE = "SELECT id, title, category, price, stock, rating FROM books ORDER BY CAST(id AS INTEGER) LIMIT ?"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def demo(
     ctx: typer.Context,
     engine_db: Annotated[
@@ -38,6 +41,8 @@ def demo(
 
     Example: scraper demo
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from cli.run import submit
     from cli.verbs import plan, read_values
     from engine.app import scan_verbs
@@ -58,6 +63,26 @@ def demo(
         given = {flag.parameter: base_url for flag in planned.flags if flag.field.name == "base_url"}
         submit(invocation, verb, read_values(planned, given))
     _show(invocation)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 = a free one.")] = _PORT,
+) -> None:
+    """Serve ten pages that link to one another on loopback, until Ctrl-C: something to crawl without a network.
+
+    Example: scraper demo serve
+    """
+    from engine.demo import Catalogue, serve_books
+    from engine.errors import UsageError
+
+    try:
+        with serve_books(Catalogue(pages=1, per_page=9), port) as base_url, suppress(KeyboardInterrupt):
+            say(f"{base_url}/catalogue/page-1.html and the nine pages it links to; Ctrl-C ends")
+            sys.stdout.flush()
+            threading.Event().wait()
+    except OSError as error:
+        raise UsageError(f"--port: {port} on 127.0.0.1 cannot be used: {error.strerror}") from error
 
 
 def _show(invocation: Invocation) -> None:

@@ -27,6 +27,8 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands") and not hasattr(command, "members"):
         yield name, command
         return
+    if command.invoke_without_command:
+        yield name, command
     names = command.members if getattr(command, "members", None) else command.commands
     with typer.Context(command, info_name=name.rpartition(" ")[2]) as ctx:
         for child in names:

@@ -108,8 +108,8 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serve_books(catalogue: Catalogue | None = None) -> Iterator[str]:
-    """Serve the catalogue on a free loopback port; the base URL."""
+def serve_books(catalogue: Catalogue | None = None, port: int = 0) -> Iterator[str]:
+    """Serve the catalogue on a loopback port, 0 = a free one; the base URL. Raises OSError."""
     shown = catalogue or Catalogue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -128,7 +128,7 @@ def serve_books(catalogue: Catalogue | None = None) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             """The crawl's own log is enough."""
 
-    with _Server(("127.0.0.1", 0), Handler) as server:
+    with _Server(("127.0.0.1", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="books", daemon=True)
         thread.start()
         try:

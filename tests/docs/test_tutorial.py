@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shlex
 import socket
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -51,8 +54,25 @@ def test_the_tutorial_followed_to_the_letter_ends_with_rows(tmp_path: Path) -> N
         assert database.execute("SELECT count(*) FROM lamps").fetchone() == (4,)
 
 
+@contextlib.contextmanager
+def in_background(cwd: Path, *arguments: str) -> Iterator[None]:
+    """A command that was typed with ``&``: as long as the person sits there; it has said its first line."""
+    child = subprocess.Popen(
+        [SCRIPT, *arguments], cwd=cwd, env=clean_env(cwd / "home"), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() != b""
+        yield
+    finally:
+        child.terminate()
+        child.wait()
+        child.stdout.close()
+
+
 def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
-    """The pages come from a loopback server; ``make demo`` and ``make test`` are run as a whole elsewhere."""
+    """The pages come from loopback servers; ``make demo`` and ``make test`` are run as a whole elsewhere."""
+    port = free_port()
     lines = [
         line.removeprefix("$ ").partition("  #")[0]
         for block in blocks((ROOT / "README.md").read_text("utf-8"), "console")
@@ -60,11 +80,22 @@ def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
         if line.startswith("$ ")
     ]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/scraper")]
-    assert len(commands) >= 5
-    with serve(PAGES) as served:
+    assert len(commands) >= 8
+    with serve(PAGES) as served, contextlib.ExitStack() as stack:
         for command in commands:
+            words = [word.replace("8642", str(port)) for word in command]
+            if words[-1] == "&":
+                stack.enter_context(in_background(tmp_path, *words[:-1], "--port", str(port)))
+                continue
             more = ["--base-url", served.url] if command[:2] == ["site", "hackernews"] else []
-            done = scraper(tmp_path, *command, *more)
+            done = scraper(tmp_path, *words, *more)
             assert done.code == 0, (command, done.err)
+            if words[:4] == ["site", "archive", "snapshot", "show"]:
+                told = scraper(tmp_path, *words, "--output", "json").out
     with closing(sqlite3.connect(tmp_path / "state/sites/hackernews.db")) as database:
         assert database.execute("SELECT count(*) FROM stories").fetchone() == (90,)
+    with closing(sqlite3.connect(tmp_path / "state/sites/archive.db")) as database:
+        assert database.execute("SELECT status, count(*) FROM snapshots GROUP BY 1").fetchall() == [("sealed", 10)]
+    ends = {hook["plugin"]: (hook["status"], hook["exitCode"]) for hook in json.loads(told)["hooks"]}
+    fine = ("watch", "headers", "title", "text", "outlinks", "links")
+    assert ends == {"favicon": ("noresults", 0), **dict.fromkeys(fine, ("succeeded", 0))}

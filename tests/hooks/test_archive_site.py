@@ -6,7 +6,11 @@ import contextlib
 import http.server
 import io
 import json
+import re
+import signal
+import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -16,7 +20,7 @@ from typing import Any
 import pytest
 
 from cli.main import run
-from tests.cli.console import Ran, clean_env, scraper
+from tests.cli.console import SCRIPT, Ran, clean_env, scraper
 from tests.hooks.plugins import write_hook
 
 PAGES = 10
@@ -68,7 +72,7 @@ def here(work: Path, *words: str, site: str = "archive") -> Ran:
     """As the installed script, but in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(work), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["site", site, *words], clean_env(work / "home"))
+        code = run([*(("site", site) if site else ()), *words], clean_env(work / "home"))
     return Ran(code, out.getvalue(), err.getvalue())
 
 
@@ -103,6 +107,42 @@ def test_a_snapshot_shows_every_hook_with_all_that_became_of_it(archived: tuple[
     assert (hooks["favicon"]["size"], hooks["favicon"]["mimetypes"]) == (4, ["image/x-icon"])
     assert hooks["title"]["output"] == "The index & all"
     assert told["snapshot"]["status"] == "sealed"
+
+
+def test_what_programs_are_told_of_a_hook_is_complete(archived: tuple[Path, str, dict[str, Any]]) -> None:
+    work, url, _ = archived
+    told = shown(work, "snapshot", "show", url)["hooks"]
+    members = "plugin hook event step background status attempts start end exitCode error output outputJson files"
+    more = "fileCount size mimetypes warnings command directory machine iface retryAt id"
+    assert all(set(hook) == set(f"{members} {more}".split()) for hook in told)
+    for hook in told:
+        place = Path(hook["directory"])
+        assert hook["files"].keys() == {file.name for file in place.iterdir()}
+        assert hook["size"] == sum(file.stat().st_size for file in place.iterdir())
+        assert hook["fileCount"] == len(hook["files"])
+        assert hook["start"] < hook["end"]
+        assert hook["attempts"] == 1
+        assert hook["machine"] != ""
+        assert f"--url={url}" in hook["command"]
+
+
+def test_pages_to_try_it_on_are_served_until_ctrl_c(tmp_path: Path) -> None:
+    words = [SCRIPT, "demo", "serve", "--port", "0"]
+    child = subprocess.Popen(words, env=clean_env(tmp_path), stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    first = child.stdout.readline().split()[0]
+    with urllib.request.urlopen(first, timeout=30) as answer:
+        pages = re.findall(rb'href="(book-\d\.html)"', answer.read())
+    assert len(pages) == PAGES - 1
+    port = first.split(":")[2].partition("/")[0]
+    taken = here(tmp_path, "demo", "serve", "--port", port, site="")
+    assert (taken.code, taken.err) == (
+        2,
+        f"error: --port: {port} on 127.0.0.1 cannot be used: Address already in use\n",
+    )
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=30) == 0
+    child.stdout.close()
 
 
 def test_the_gantt_page_is_self_contained_and_has_a_bar_for_every_hook(
