@@ -1,0 +1,1 @@
+"""Lifecycle jobs: a page watched on an interval, shaped by hooks."""
