@@ -1,0 +1,103 @@
+"""Directories that browsers work in, by which every process of a browser is found again.
+
+Chromium overwrites the environment of its helpers, so a mark there does not find them all; but their command lines
+name the profile, and the rest (host, driver, crash handlers) carry the directory as ``TMPDIR``. Its name is random: no
+other process mentions it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from engine.liveness import is_dead, own_identity, start_time
+
+#: Tells processes whose they are: the identity of their owner, then their directory.
+MARK = "SCRAPER_BROWSER_OF"
+PREFIX = "scraper-browser-"
+
+_PROC = Path("/proc")
+_OWNER = "owner"
+#: After SIGKILL: what has not gone by then sits in the kernel.
+_KILLED = 5.0
+_LOOK = 0.01
+
+
+def new_scratch() -> Path:
+    """A directory for one browser of this process."""
+    scratch = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+    (scratch / _OWNER).write_text(own_identity())
+    return scratch
+
+
+def mark(scratch: Path) -> str:
+    """The value of :data:`MARK` for a browser of this process."""
+    return f"{own_identity()};{scratch}"
+
+
+def processes_of(scratch: Path) -> list[int]:
+    """The living processes of the browser that works in ``scratch``, but for this one."""
+    name = str(scratch).encode()
+    found = []
+    for entry in os.listdir(_PROC):
+        if entry.isdigit() and int(entry) != os.getpid() and any(name in text for text in _texts(entry)):
+            found.append(int(entry))
+    return [pid for pid in found if start_time(pid) is not None]
+
+
+def end_browser(scratch: Path) -> int:
+    """Kill every process of a browser and remove its directory; how many there were.
+
+    Nothing of a browser is worth keeping, so nothing is asked to end first.
+    """
+    ended: set[int] = set()
+    deadline = time.monotonic() + _KILLED
+    while (pids := processes_of(scratch)) and time.monotonic() < deadline:
+        ended.update(pids)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK)
+    for pid in ended:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return len(ended)
+
+
+def end_forgotten() -> int:
+    """End the browsers whose owners have certainly died, however they died; how many processes there were."""
+    return sum(end_browser(scratch) for scratch in _forgotten())
+
+
+def _forgotten() -> set[Path]:
+    found = set()
+    for file in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*/{_OWNER}"):
+        with contextlib.suppress(OSError):
+            if is_dead(file.read_text()):
+                found.add(file.parent)
+    wanted = f"{MARK}=".encode()
+    for entry in os.listdir(_PROC):
+        if not entry.isdigit():
+            continue
+        for variable in _read(_PROC / entry / "environ").split(b"\0"):
+            owner, _, scratch = variable.removeprefix(wanted).decode("utf-8", "replace").partition(";")
+            if variable.startswith(wanted) and PREFIX in scratch and is_dead(owner):
+                found.add(Path(scratch))
+    return found
+
+
+def _texts(entry: str) -> tuple[bytes, bytes]:
+    return _read(_PROC / entry / "cmdline"), _read(_PROC / entry / "environ")
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
