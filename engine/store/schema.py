@@ -314,6 +314,25 @@ network_interface = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
+# what all lifecycle jobs share
+kv = Table(
+    "kv",
+    metadata,
+    Column("key", String, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# changes of it that were made, and what they gave: a repeated hook makes none of them again
+kv_call = Table(
+    "kv_call",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("call", String, primary_key=True),
+    Column("result_json", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 # one row per machine and program, whoever asked for it
 binary = Table(
     "binary",
