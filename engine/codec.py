@@ -19,6 +19,7 @@ from engine.model import (
     Record,
     Result,
     RetryPolicy,
+    Validators,
 )
 
 
@@ -31,19 +32,23 @@ def result_to_dict(result: Result) -> dict[str, Any]:
         "emitted": [asdict(item) for item in result.emitted],
         "logs": [[item.at, item.level, item.message] for item in result.logs],
         "cookies": result.cookies,
+        "validators": None if result.validators is None else asdict(result.validators),
     }
 
 
 def result_from_dict(plain: Mapping[str, Any], bodies: Mapping[str, bytes] | None = None) -> Result:
     """The inverse of :func:`result_to_dict`; ``bodies`` by SHA-256."""
     known = bodies or {}
+    # absent from inbox rows of older versions
+    validators = plain.get("validators")
     return Result(
         data=plain["data"],
         records=tuple(Record(collection=item[0], key=item[1], data=item[2]) for item in plain["records"]),
         artifacts=tuple(Artifact(**item, body=known.get(item["sha256"])) for item in plain["artifacts"]),
-        emitted=tuple(_op_from_dict(item) for item in plain["emitted"]),
+        emitted=tuple(op_from_dict(item) for item in plain["emitted"]),
         logs=tuple(LogLine(at=item[0], level=item[1], message=item[2]) for item in plain["logs"]),
         cookies=plain["cookies"],
+        validators=None if validators is None else Validators(**validators),
     )
 
 
@@ -71,7 +76,8 @@ def _artifact_to_dict(item: Artifact) -> dict[str, Any]:
     }
 
 
-def _op_from_dict(plain: Mapping[str, Any]) -> NewOp:
+def op_from_dict(plain: Mapping[str, Any]) -> NewOp:
+    """The inverse of ``asdict`` of an op."""
     retry = dict(plain["retry"])
     retry["backoff"] = BackoffKind(retry["backoff"])
     edges = tuple(Dependency(item["op_id"], EdgeKind(item["kind"])) for item in plain["depends_on"])

@@ -248,6 +248,20 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Validators:
+    """What a server said to recognise a page by, when the page was last seen whole. Nothing said = forget the page."""
+
+    #: Who remembers: pages of different scopes know nothing of each other.
+    scope: str
+    #: Which request, by a hash of everything that the answer may depend on.
+    variant: str
+    #: Where the answer came from, after redirects.
+    url: str
+    etag: str = ""
+    last_modified: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What an execution produced. Of a failed one only ``logs`` and ``artifacts`` are kept."""
 
@@ -258,6 +272,8 @@ class Result:
     logs: tuple[LogLine, ...] = ()
     #: What changed in the workflow's cookie jar: a JSON object whose members replace the jar's, null removing them.
     cookies: JsonText | None = None
+    #: What the next request for the page can be conditional on; None = as before. Kept only where the op succeeded.
+    validators: Validators | None = None
 
 
 EMPTY_RESULT = Result()

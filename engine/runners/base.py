@@ -12,7 +12,7 @@ from typing import Protocol
 
 from engine.clock import Micros
 from engine.errors import OpError
-from engine.model import EMPTY_RESULT, Binary, JsonText, Lease, NewOp, Op, Result
+from engine.model import EMPTY_RESULT, Binary, JsonText, Lease, NewOp, Op, Result, Validators
 from engine.plugins.site import Site
 
 
@@ -20,8 +20,16 @@ async def _unavailable(*_: object) -> None:
     raise OpError("runner_error", "there is no worker behind this run")
 
 
+async def _no_turn(_name: str, _request: int) -> int:
+    raise OpError("runner_error", "there is no worker behind this run")
+
+
 async def _nothing_known() -> Mapping[str, Binary]:
     return {}
+
+
+async def _never_seen(_scope: str, _variant: str) -> Validators | None:
+    return None
 
 
 class Refund(Exception):
@@ -63,6 +71,11 @@ class RunContext:
     prepare: Callable[[Result], Awaitable[None]]
     #: The workflow's cookie jar (a JSON object), None where there is none yet.
     cookies: Callable[[], Awaitable[JsonText | None]]
+    #: The place in a round, from 0, of the op's n-th request of this attempt: taken once, whichever workers die.
+    #: Raises LeaseLost.
+    turn: Callable[[str, int], Awaitable[int]] = _no_turn
+    #: What a page of a scope is recognised by.
+    validators: Callable[[str, str], Awaitable[Validators | None]] = _never_seen
     #: The machine of this worker.
     machine: str = ""
     #: The programs known on this machine, by name.

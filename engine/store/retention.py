@@ -15,8 +15,21 @@ from sqlalchemy import Connection, Exists, Select, delete, exists, func, select,
 from engine.clock import Micros
 from engine.errors import UsageError
 from engine.model import NULL, OpStatus, WorkflowStatus
+from engine.store import validators
 from engine.store.artifacts import GRACE, RENEWAL
-from engine.store.schema import artifact, attempt, blob, cookie_jar, edge, log_line, op, op_alias, result, workflow
+from engine.store.schema import (
+    artifact,
+    attempt,
+    blob,
+    cookie_jar,
+    edge,
+    log_line,
+    op,
+    op_alias,
+    result,
+    turn,
+    workflow,
+)
 
 #: Ops, artifacts or log lines of one transaction.
 SLICE = 500
@@ -46,6 +59,7 @@ class Pruned:
     artifacts: int = 0
     logs: int = 0
     bodies: int = 0
+    validators: int = 0
 
     def add(self, other: Pruned) -> None:
         """Count a slice."""
@@ -63,6 +77,7 @@ def prune(connection: Connection, cutoffs: Cutoffs, now: Micros) -> Pruned:
         (_result_slice, cutoffs.results),
         (_artifact_slice, cutoffs.artifacts),
         (_log_slice, cutoffs.logs),
+        (_validator_slice, cutoffs.workflows),
     ):
         if cutoff is not None:
             pruned = slice_of(connection, cutoff)
@@ -120,7 +135,7 @@ def _unfenced(workflow_pk: object) -> Exists:
 def _forget_ops(connection: Connection, ops: Sequence[int]) -> None:
     if not ops:
         return
-    for table in (artifact, log_line, attempt, result, op_alias):
+    for table in (artifact, log_line, attempt, result, op_alias, turn):
         connection.execute(delete(table).where(table.c.op_pk.in_(ops)))
     connection.execute(delete(edge).where(edge.c.op_pk.in_(ops)))
     connection.execute(delete(op).where(op.c.pk.in_(ops)))
@@ -170,6 +185,11 @@ def _log_slice(connection: Connection, cutoff: Micros) -> Pruned:
     if old:
         connection.execute(delete(log_line).where(log_line.c.pk.in_(old)))
     return Pruned(logs=len(old))
+
+
+def _validator_slice(connection: Connection, cutoff: Micros) -> Pruned:
+    """What pages are recognised by that no workflow has asked for since."""
+    return Pruned(validators=validators.prune(connection, cutoff, SLICE))
 
 
 def _bodies(connection: Connection, now: Micros) -> Pruned:

@@ -281,6 +281,45 @@ cookie_jar = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
+schedule = Table(
+    "schedule",
+    metadata,
+    _surrogate(),
+    Column("site", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("origin", String, nullable=False),
+    Column("rule_json", Text, nullable=False),
+    Column("target_json", Text, nullable=False),
+    Column("overlap", String, nullable=False),
+    Column("missed", String, nullable=False),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    # the delay of a rule that counts from the end of the run
+    Column("delay", BigInteger),
+    Column("due_at", BigInteger),
+    # due times that wait for the end of a run
+    Column("queued_json", Text, nullable=False, server_default=text("'[]'")),
+    # when a worker has to look at the row; null while only the end of a run can change anything
+    Column("look_at", BigInteger),
+    # the due time under way to its workflow, the fencing token and the worker that brings it there
+    Column("firing", BigInteger),
+    Column("token", String),
+    Column("worker", String),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    # the workflow whose end is waited for
+    Column("running_pk", BigInteger),
+    Column("runs", Integer, nullable=False, server_default=text("0")),
+    Column("skipped", Integer, nullable=False, server_default=text("0")),
+    Column("last_due_at", BigInteger),
+    Column("last_workflow", String),
+    Column("error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("site", "name"),
+    Index("ix_schedule_look_at", "look_at"),
+    Index("ix_schedule_running_pk", "running_pk"),
+    sqlite_autoincrement=True,
+)
+
 site = Table("site", metadata, Column("name", String, primary_key=True), Column("home", String, nullable=False))
 
 worker = Table(
@@ -346,4 +385,34 @@ binary = Table(
     Column("provider", String, nullable=False),
     Column("error", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+)
+
+# how many turns of a round were taken
+turn_round = Table(
+    "turn_round",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("taken", BigInteger, nullable=False),
+)
+
+# the turns of ops: one for each request of each attempt
+turn = Table(
+    "turn",
+    metadata,
+    Column("op_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("round", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("request", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+)
+
+validator = Table(
+    "validator",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("variant", String, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("etag", Text, nullable=False),
+    Column("last_modified", Text, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
 )

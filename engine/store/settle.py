@@ -12,6 +12,7 @@ from engine.clock import Micros
 from engine.errors import OpError
 from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Result
 from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
+from engine.store import validators
 from engine.store.artifacts import write_artifacts
 from engine.store.batches import batches
 from engine.store.bulk import execute_many
@@ -196,6 +197,8 @@ class Settling:
         write_artifacts(self.connection, artifacts, self.now)
         execute_many(self.connection, _INSERT_LINE, lines)
         change_jars(self.connection, jars, self.now)
+        learned = [item.outcome.result.validators for item in settlements if isinstance(item.outcome, Succeeded)]
+        validators.keep(self.connection, filter(None, learned), self.now)
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
         wake_capped(self.connection, {self.rows[item.lease.op_pk].queue_pk for item in settlements}, self.now)

@@ -12,8 +12,32 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from engine.clock import Clock, Micros
 from engine.dialect import Database, database_url, insert_or_ignore, shown
 from engine.errors import LeaseLost, OpError
-from engine.model import UNLIMITED, Artifact, Binary, JsonText, Lease, NewOp, NewWorkflow, QueuePolicy, WorkflowStatus
-from engine.store import changes, claim, fork, homes, leases, machines, migrate, operate, retention, submit
+from engine.model import (
+    UNLIMITED,
+    Artifact,
+    Binary,
+    JsonText,
+    Lease,
+    NewOp,
+    NewWorkflow,
+    QueuePolicy,
+    Validators,
+    WorkflowStatus,
+)
+from engine.store import (
+    changes,
+    claim,
+    fork,
+    homes,
+    leases,
+    machines,
+    migrate,
+    operate,
+    retention,
+    submit,
+    turns,
+    validators,
+)
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.propagate import Consequences
@@ -235,6 +259,17 @@ class Store:
         )
         with self.database.read() as connection:
             return connection.scalar(query)
+
+    def turn(self, lease: Lease, name: str, request: int) -> int:
+        """The place in the round ``name`` of the leased op's ``request``-th request, taken once. Raises LeaseLost."""
+        with self.database.write() as connection:
+            self._held(connection, lease)
+            return turns.take(connection, lease.op_pk, name, request)
+
+    def validators(self, scope: str, variant: str) -> Validators | None:
+        """What a page is recognised by, if it was seen before."""
+        with self.database.read() as connection:
+            return validators.find(connection, scope, variant)
 
     def meet(self, machine: str, hostname: str, system: str, address: str) -> None:
         """Remember a machine that runs hooks."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from engine.errors import LeaseLost, OpError
-from engine.model import EMPTY_RESULT, Binary, JsonText, NewOp, Result
+from engine.model import EMPTY_RESULT, Binary, JsonText, NewOp, Result, Validators
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, Succeeded, failure
 from engine.plugins.site import Site
 from engine.runners.base import Refund, RunContext, RunFailed, Runner, Vanished
@@ -133,6 +133,12 @@ def _context(
     async def cookies() -> JsonText | None:
         return await bench.database.until_done(bench.store.cookies, op.workflow.id)
 
+    async def turn(name: str, request: int) -> int:
+        return await bench.database.until_done(bench.store.turn, lease, name, request)
+
+    async def validators(scope: str, variant: str) -> Validators | None:
+        return await bench.database.until_done(bench.store.validators, scope, variant)
+
     async def emit(specs: Sequence[NewOp]) -> None:
         placed = await bench.placed(Result(emitted=tuple(specs)))
         await bench.database.until_done(bench.store.emit, lease, placed.emitted)
@@ -158,6 +164,8 @@ def _context(
         started=began,
         prepare=prepare,
         cookies=cookies,
+        turn=turn,
+        validators=validators,
         machine=bench.homes.here,
         binaries=binaries,
         put_binary=put_binary,
