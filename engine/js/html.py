@@ -44,29 +44,24 @@ class Trees:
         node = self._nodes[handle]
         match name:
             case "css":
-                return [self._show(found) for found in _select(node, rest[0])]
+                return [self._show(found) for found in select(node, rest[0])]
             case "first":
-                return self._maybe(_first(node, rest[0]))
+                return self._maybe(first_match(node, rest[0]))
             case "text":
-                return _text(node, rest[0])
+                return text_of(node, rest[0])
             case "extract":
-                return [_fields(found, rest[1]) for found in _select(node, rest[0])]
+                return [_fields(found, rest[1]) for found in select(node, rest[0])]
             case "table":
-                return _table(node if rest[0] is None else _first(node, rest[0]))
+                return _table(node if rest[0] is None else first_match(node, rest[0]))
             case "links":
                 return _links(node, rest[0])
             case "form":
-                return _form(node if rest[0] is None else _first(node, rest[0]))
+                return _form(node if rest[0] is None else first_match(node, rest[0]))
         raise HostError(f"html has no {name}")
 
     def _parse(self, text: str) -> Shown:
-        parser = LexborHTMLParser(text)
-        self._documents.append(parser)
-        root = parser.root
-        if root is None:
-            parser = LexborHTMLParser("<html></html>")
-            self._documents.append(parser)
-            root = parser.root
+        root, document = parse(text)
+        self._documents.append(document)
         return self._show(root)
 
     def _show(self, node: Any) -> Shown:
@@ -78,7 +73,16 @@ class Trees:
         return None if node is None else self._show(node)
 
 
-def _select(node: Any, selector: Any) -> list[Any]:
+def parse(text: str) -> tuple[Any, Any]:
+    """The root node of a document, and the document, which must live as long as its nodes."""
+    parser = LexborHTMLParser(text)
+    if parser.root is None:
+        parser = LexborHTMLParser("<html></html>")
+    return parser.root, parser
+
+
+def select(node: Any, selector: Any) -> list[Any]:
+    """The node itself and its descendants that match, in document order. Raises HostError."""
     if not isinstance(selector, str) or not selector.strip():
         raise HostError("the CSS selector must be a non-empty string")
     try:
@@ -87,12 +91,14 @@ def _select(node: Any, selector: Any) -> list[Any]:
         raise HostError(f'bad CSS selector "{selector}": {error}') from error
 
 
-def _first(node: Any, selector: Any) -> Any:
-    found = _select(node, selector)
+def first_match(node: Any, selector: Any) -> Any:
+    """The first of :func:`select`, or None."""
+    found = select(node, selector)
     return found[0] if found else None
 
 
-def _text(node: Any, options: dict[str, Any]) -> str:
+def text_of(node: Any, options: dict[str, Any]) -> str:
+    """The text below a node, white space collapsed unless ``raw``."""
     text = str(node.text(deep=options.get("deep", True), separator=str(options.get("separator", ""))))
     return text if options.get("raw") else _SPACE.sub(" ", text).strip()
 
@@ -102,13 +108,13 @@ def _fields(node: Any, fields: dict[str, str]) -> dict[str, str | None]:
     shown: dict[str, str | None] = {}
     for name, rule in fields.items():
         selector, _, attribute = str(rule).partition("@")
-        found = _first(node, selector) if selector.strip() else node
+        found = first_match(node, selector) if selector.strip() else node
         if found is None:
             shown[name] = None
         elif attribute:
             shown[name] = found.attributes.get(attribute.strip())
         else:
-            shown[name] = _text(found, {})
+            shown[name] = text_of(found, {})
     return shown
 
 
@@ -119,11 +125,11 @@ def _table(node: Any) -> list[dict[str, str]] | None:
     rows = node.css("tr")
     if not rows:
         return []
-    header = [_text(cell, {}) for cell in rows[0].css("th")]
+    header = [text_of(cell, {}) for cell in rows[0].css("th")]
     body = rows[1:] if header else rows
     return [
         {
-            (header[place] if place < len(header) and header[place] else str(place)): _text(cell, {})
+            (header[place] if place < len(header) and header[place] else str(place)): text_of(cell, {})
             for place, cell in enumerate(row.css("td,th"))
         }
         for row in body
@@ -132,7 +138,7 @@ def _table(node: Any) -> list[dict[str, str]] | None:
 
 def _links(node: Any, base: str | None) -> list[dict[str, str]]:
     return [
-        {"href": resolve(base, link.attributes["href"]) if base else link.attributes["href"], "text": _text(link, {})}
+        {"href": resolve(base, link.attributes["href"]) if base else link.attributes["href"], "text": text_of(link, {})}
         for link in node.css("a[href]")
         if link.attributes.get("href")
     ]
@@ -142,7 +148,7 @@ def _form(node: Any) -> dict[str, Any] | None:
     """A form as a browser would send it: action, method and the values of its successful controls."""
     if node is None:
         return None
-    form = node if node.tag == "form" else _first(node, "form")
+    form = node if node.tag == "form" else first_match(node, "form")
     if form is None:
         return None
     values: dict[str, str] = {}
@@ -153,9 +159,9 @@ def _form(node: Any) -> dict[str, Any] | None:
         if control.tag == "textarea":
             values[name] = control.text()
         elif control.tag == "select":
-            chosen = _first(control, "option[selected]") or _first(control, "option")
+            chosen = first_match(control, "option[selected]") or first_match(control, "option")
             if chosen is not None:
-                values[name] = chosen.attributes.get("value") or _text(chosen, {})
+                values[name] = chosen.attributes.get("value") or text_of(chosen, {})
         elif kind in _SKIPPED or (kind in ("checkbox", "radio") and "checked" not in attributes):
             continue
         else:
