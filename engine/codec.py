@@ -33,6 +33,7 @@ def result_to_dict(result: Result) -> dict[str, Any]:
         "logs": [[item.at, item.level, item.message] for item in result.logs],
         "cookies": result.cookies,
         "validators": None if result.validators is None else asdict(result.validators),
+        "reschedule": result.reschedule,
     }
 
 
@@ -49,6 +50,7 @@ def result_from_dict(plain: Mapping[str, Any], bodies: Mapping[str, bytes] | Non
         logs=tuple(LogLine(at=item[0], level=item[1], message=item[2]) for item in plain["logs"]),
         cookies=plain["cookies"],
         validators=None if validators is None else Validators(**validators),
+        reschedule=plain.get("reschedule"),
     )
 
 

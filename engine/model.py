@@ -274,6 +274,9 @@ class Result:
     cookies: JsonText | None = None
     #: What the next request for the page can be conditional on; None = as before. Kept only where the op succeeded.
     validators: Validators | None = None
+    #: The schedule that made the workflow goes on: it is due again this long after the op's end, whatever else of the
+    #: workflow still runs. Kept only where the op succeeded.
+    reschedule: Micros | None = None
 
 
 EMPTY_RESULT = Result()
