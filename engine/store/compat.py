@@ -65,7 +65,7 @@ def _views(sqlite: bool) -> dict[str, str]:
             {time("expires_at")} AS expires_at FROM op WHERE status = 'running'""",
         "queue_limit_state": f"""SELECT site, key AS queue_key, tokens, {time("refilled_at")} AS last_refill_at
             FROM queue WHERE tokens IS NOT NULL""",
-        "schedules": f"""SELECT site, name, rule_json, paused, {time("due_at")} AS due_at, runs, skipped,
+        "schedules": f"""SELECT site, name, verb, rule_json, paused, {time("due_at")} AS due_at, runs, skipped,
             {time("last_due_at")} AS last_due_at, last_workflow AS last_workflow_id, error FROM schedule""",
         "results": f"""SELECT o.id AS op_id, w.id AS workflow_id, r.data_json, r.records_json, 'null' AS emitted_json,
             r.emitted_ids_json, coalesce(r.error_json, 'null') AS error_json, {time("r.completed_at")} AS completed_at

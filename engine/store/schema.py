@@ -288,6 +288,8 @@ schedule = Table(
     Column("site", String, nullable=False),
     Column("name", String, nullable=False),
     Column("origin", String, nullable=False),
+    # null where the target is a list of ops
+    Column("verb", String),
     Column("rule_json", Text, nullable=False),
     Column("target_json", Text, nullable=False),
     Column("overlap", String, nullable=False),

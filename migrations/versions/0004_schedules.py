@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.Column("site", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("origin", sa.String(), nullable=False),
+        sa.Column("verb", sa.String()),
         sa.Column("rule_json", sa.Text(), nullable=False),
         sa.Column("target_json", sa.Text(), nullable=False),
         sa.Column("overlap", sa.String(), nullable=False),
