@@ -17,11 +17,13 @@ from engine.clock import SECOND, Clock
 from engine.codec import decode_result, encode_result, result_to_dict
 from engine.errors import OpError, ScraperError
 from engine.js.host import Effects, Host, Identity
+from engine.js.hostcall import HostError
 from engine.js.isolate import Limits, execute
 from engine.js.jobs import error_to_dict, outcome_data, site_from_dict
 from engine.js.modules import ModuleRoots
 from engine.js.ports import (
     AlreadyApplied,
+    CycleSteps,
     DatabaseBusy,
     EngineReads,
     SessionSpec,
@@ -51,12 +53,18 @@ class Child:
     """Answers the worker's jobs until the channel closes."""
 
     def __init__(
-        self, channel: ChildChannel, databases: SiteDatabases, reads: EngineReads | None, clock: Clock
+        self,
+        channel: ChildChannel,
+        databases: SiteDatabases,
+        reads: EngineReads | None,
+        clock: Clock,
+        cycles: CycleSteps | None = None,
     ) -> None:
         self._channel = channel
         self._databases = databases
         self._reads = reads
         self._clock = clock
+        self._cycles = cycles
         #: Scripts that wrote last time: they take the write lock at their first call.
         self._writers: set[tuple[str, str]] = set()
         self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
@@ -66,6 +74,7 @@ class Child:
             "verb": self._verb,
             "scan": self._scan,
             "migrate": self._migrate,
+            "cycle": self._cycle,
         }
 
     def serve(self) -> None:
@@ -211,6 +220,22 @@ class Child:
             session.commit(encode_result(Result()))
         session.rollback()
         self._channel.send({"say": "committed"})
+
+    def _cycle(self, job: dict[str, Any]) -> None:
+        site = site_from_dict(job["site"])
+        assert self._cycles is not None
+        self._databases.migrate(site, self._migration(site))
+        answer = self._cycles.run(site, SessionSpec(**job["spec"]), job["task"], self._ask)
+        logs = [[line.at, line.level, line.message] for line in answer.logs]
+        self._channel.send({"say": "stepped", "value": answer.value, "logs": logs}, answer.bodies)
+
+    def _ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Let the worker do what only it can. Raises HostError."""
+        self._channel.send({"say": "ask", "name": name, "arguments": dict(arguments)})
+        answer = self._channel.receive().header
+        if answer["do"] == "refuse":
+            raise HostError(answer["reason"])
+        return answer["value"]
 
     def _scan(self, job: dict[str, Any]) -> None:
         self._channel.send({"say": "scanned", "files": scan_verbs(site_from_dict(job["site"]), self._clock)})

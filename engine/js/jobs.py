@@ -53,6 +53,17 @@ class VerbOutcome:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleJob:
+    """One step of a lifecycle job."""
+
+    site: Site
+    spec: SessionSpec
+    task: Mapping[str, Any]
+    #: How long the child may be silent: no call of a hook takes longer.
+    timeout: Micros = 60 * SECOND
+
+
 class ChildBusy(Exception):
     """The site DB's lock could not be had in time: run the op again later."""
 

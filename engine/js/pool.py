@@ -17,7 +17,7 @@ from typing import Any
 from engine.clock import SECOND
 from engine.codec import result_from_dict
 from engine.errors import OpError
-from engine.js.jobs import ChildBusy, ScriptJob, VerbJob, VerbOutcome, error_from_dict, site_to_dict
+from engine.js.jobs import ChildBusy, CycleJob, ScriptJob, VerbJob, VerbOutcome, error_from_dict, site_to_dict
 from engine.js.ports import MigrationReport
 from engine.js.wire import Frame, ParentChannel
 from engine.model import Result
@@ -63,7 +63,14 @@ class _Process:
     verdict: OpError | None = None
     #: It was told to commit, and has not said that it did.
     committing: bool = False
+    #: Seconds it may be silent, and when it has been for too long.
+    patience: float = 0.0
+    deadline: float = 0.0
     _killed: bool = False
+
+    def extend(self) -> None:
+        """It gave a sign of life."""
+        self.deadline = asyncio.get_running_loop().time() + self.patience
 
     def kill(self) -> None:
         # once: a second signal would look for the process's end itself, and asyncio would miss it and say so
@@ -176,6 +183,27 @@ class JsPool:
                 _ended(frame)
             return outcome
 
+    async def cycle(self, job: CycleJob, asked: Callable[[str, Mapping[str, Any]], Awaitable[Any]]) -> Frame:
+        """Do a step of a lifecycle job; what it came to. ``asked`` answers what only the worker can do.
+
+        Raises OpError, ChildBusy; a cancellation kills the child.
+        """
+        message = {"do": "cycle", "site": site_to_dict(job.site), "spec": asdict(job.spec), "task": dict(job.task)}
+        async with self._child(job.timeout / SECOND) as child:
+            await child.channel.send(message)
+            while True:
+                frame = await child.channel.receive()
+                child.extend()
+                match frame.header["say"]:
+                    case "ask" if frame.header["name"] == "alive":
+                        await child.channel.send({"do": "answer", "value": None})
+                    case "ask":
+                        await child.channel.send(await _answer(frame, asked))
+                    case "stepped":
+                        return frame
+                    case _:
+                        _ended(frame)
+
     async def scan(self, site: Site) -> list[dict[str, Any]]:
         """What the site's verb files declare."""
         async with self._child(_GRACE_SECONDS) as child:
@@ -207,7 +235,9 @@ class JsPool:
         """A child for one job. It is used again only if the job came to a regular end."""
         async with self._places:
             child = await self._take()
-            watch = asyncio.create_task(self._watch(child, seconds + _GRACE_SECONDS))
+            child.patience = seconds + _GRACE_SECONDS
+            child.extend()
+            watch = asyncio.create_task(self._watch(child))
             fit = False
             try:
                 yield child
@@ -258,17 +288,16 @@ class JsPool:
         reader, writer = await asyncio.open_connection(sock=mine)
         return _Process(process, ParentChannel(reader, writer))
 
-    async def _watch(self, child: _Process, seconds: float) -> None:
+    async def _watch(self, child: _Process) -> None:
         """End a child that grows or lasts beyond its limits; nothing inside it could stop it for sure."""
         limit = self._settings.resident_bytes
-        deadline = asyncio.get_running_loop().time() + seconds
-        while asyncio.get_running_loop().time() < deadline:
+        while asyncio.get_running_loop().time() < child.deadline:
             if child.resident_bytes() > limit:
                 child.verdict = OpError("js_memory", f"the script's process grew beyond {limit >> 20} MB")
                 child.kill()
                 return
             await asyncio.sleep(_WATCH_SECONDS)
-        child.verdict = OpError("js_timeout", f"the script's process did not answer within {seconds:g} s")
+        child.verdict = OpError("js_timeout", f"the script's process did not answer within {child.patience:g} s")
         child.kill()
 
 
@@ -285,6 +314,13 @@ def _script_message(do: str, job: ScriptJob) -> dict[str, Any]:
         "timeout": job.timeout,
         "heap_mb": job.heap_mb,
     }
+
+
+async def _answer(frame: Frame, asked: Callable[[str, Mapping[str, Any]], Awaitable[Any]]) -> dict[str, Any]:
+    try:
+        return {"do": "answer", "value": await asked(frame.header["name"], frame.header["arguments"])}
+    except OpError as error:
+        return {"do": "refuse", "reason": error.message}
 
 
 def _result(frame: Frame) -> Result:

@@ -5,12 +5,12 @@ All calls are synchronous and happen on V8's thread inside a host call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from engine.clock import Micros
-from engine.model import JsonText, Record
+from engine.model import JsonText, LogLine, Record
 from engine.plugins.site import Site
 
 SqlValue: TypeAlias = int | float | str | bytes | None
@@ -117,6 +117,28 @@ class EngineReads(Protocol):
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
         """A read of the tables scripts know (``ops``, ``results``, …). Raises SqlRefused for anything but a read."""
+        ...
+
+
+#: What only the worker can do: name and arguments in, result out. Raises HostError.
+Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Any]
+
+
+@dataclass(slots=True)
+class CycleAnswer:
+    """What a step of a lifecycle job came to."""
+
+    value: Any = None
+    #: Bodies the worker is to store.
+    bodies: Sequence[bytes] = ()
+    logs: list[LogLine] = field(default_factory=list)
+
+
+class CycleSteps(Protocol):
+    """The part of lifecycle jobs that runs where the site DB and V8 are."""
+
+    def run(self, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> CycleAnswer:
+        """Do a step, or what is left of it. Raises OpError, DatabaseBusy."""
         ...
 
 
