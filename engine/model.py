@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from engine.clock import SECOND, Micros
 
@@ -236,6 +236,16 @@ class Binary:
     #: Who found or installed it.
     provider: str = ""
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """What hooks have found out about the machine they run on."""
+
+    #: Programs by name.
+    binaries: Mapping[str, Binary] = field(default_factory=dict)
+    #: Configuration that hooks have set for all hooks of the machine.
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

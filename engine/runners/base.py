@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.clock import Micros
 from engine.errors import OpError
-from engine.model import EMPTY_RESULT, Binary, JsonText, Lease, NewOp, Op, Result, Validators
+from engine.model import EMPTY_RESULT, Binary, JsonText, Lease, MachineFacts, NewOp, Op, Result, Validators
 from engine.plugins.site import Site
 
 
@@ -24,8 +24,12 @@ async def _no_turn(_name: str, _request: int) -> int:
     raise OpError("runner_error", "there is no worker behind this run")
 
 
-async def _nothing_known() -> Mapping[str, Binary]:
-    return {}
+async def _nothing_known() -> MachineFacts:
+    return MachineFacts()
+
+
+async def _unnoticed() -> None:
+    return
 
 
 async def _never_seen(_scope: str, _variant: str) -> Validators | None:
@@ -78,10 +82,14 @@ class RunContext:
     validators: Callable[[str, str], Awaitable[Validators | None]] = _never_seen
     #: The machine of this worker.
     machine: str = ""
-    #: The programs known on this machine, by name.
-    binaries: Callable[[], Awaitable[Mapping[str, Binary]]] = _nothing_known
+    #: What hooks have found out about this machine.
+    machine_facts: Callable[[], Awaitable[MachineFacts]] = _nothing_known
     #: Remember what is known about a program on this machine.
     put_binary: Callable[[Binary], Awaitable[None]] = _unavailable
+    #: Set configuration of all hooks of this machine; None takes a key away.
+    configure_machine: Callable[[Mapping[str, Any]], Awaitable[None]] = _unavailable
+    #: What the op had started went on without its worker: losing that one does not count against it.
+    survived: Callable[[], Awaitable[None]] = _unnoticed
     #: Store ops now; they stay whatever becomes of this one. Raises OpError or LeaseLost.
     emit: Callable[[Sequence[NewOp]], Awaitable[None]] = _unavailable
     #: The op goes on without a slot of the worker, and edges of kind ``begun`` to it are met. Raises LeaseLost.

@@ -21,7 +21,7 @@ from engine.hooks.process import end_marked
 from engine.hooks.records import HookRecord
 from engine.hooks.supervise import Job, Watch
 from engine.hooks.urls import identifier
-from engine.model import Binary, LogLine, Result
+from engine.model import Binary, LogLine, MachineFacts, Result
 from engine.runners.base import RunContext
 from engine.runners.hook_hands import Hands, mark_of, paths_of
 
@@ -39,10 +39,12 @@ class BinaryRun:
         self._install = bool(given.get("install"))
         self._spec = CrawlSpec.load(ctx.op.workflow.input)
         self._logs: list[LogLine] = []
+        self._facts = MachineFacts()
 
     async def run(self) -> Result:
         """Find it. Raises OpError where it was to be installed and could not be."""
-        found = await self._known() or await self._on_path()
+        self._facts = await self._ctx.machine_facts()
+        found = self._known() or await self._on_path()
         if found is None and self._install:
             found = await self._installed()
         if found is None:
@@ -54,8 +56,8 @@ class BinaryRun:
         data = {"name": found.name, "status": found.status, "abspath": found.abspath, "provider": found.provider}
         return Result(data=json.dumps(data), logs=tuple(self._logs))
 
-    async def _known(self) -> Binary | None:
-        known = (await self._ctx.binaries()).get(self._need.name)
+    def _known(self) -> Binary | None:
+        known = self._facts.binaries.get(self._need.name)
         usable = known is not None and known.status == "succeeded" and os.access(known.abspath, os.X_OK)
         return known if usable else None
 
@@ -115,7 +117,7 @@ class BinaryRun:
     def _job(self, hook: Hook) -> Job:
         ctx, spec, need = self._ctx, self._spec, self._need
         plugins = self._hands.plugins(ctx.site, spec)
-        layers = self._hands.layers(ctx.site, spec)
+        layers = self._hands.layers(ctx.site, spec, self._facts.config)
         resolved = (
             layers.resolve(plugins, plugins.by_name[hook.plugin]) if hook.plugin in plugins.by_name else Resolved()
         )

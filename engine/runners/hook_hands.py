@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from engine.clock import Clock, Micros, rfc3339
@@ -52,7 +53,7 @@ class Hands:
     iface: str = ""
     #: Children that hooks left to this worker and that were dead when it last looked.
     dead: frozenset[tuple[int, str]] = frozenset()
-    _prepared: dict[tuple[str, str, str], tuple[Plugins, Prepared]] = field(default_factory=dict)
+    _prepared: dict[tuple[str, str, str], tuple[Plugins, Mapping[str, Any], Prepared]] = field(default_factory=dict)
     _plugins: dict[tuple[Path, ...], tuple[float, Plugins]] = field(default_factory=dict)
 
     def now(self) -> str:
@@ -70,29 +71,29 @@ class Hands:
             found = self._plugins[directories] = (time.monotonic(), kept)
         return found[1]
 
-    def layers(self, site: Site, spec: CrawlSpec) -> Layers:
-        """The configuration of a crawl's hooks."""
-        return Layers(self.configured, site.hook_config, spec.config)
+    def layers(self, site: Site, spec: CrawlSpec, machine: Mapping[str, Any]) -> Layers:
+        """The configuration of a crawl's hooks, on a machine that hooks have configured so."""
+        return Layers(self.configured, site.hook_config, machine, spec.config)
 
-    def chosen(self, site: Site, spec: CrawlSpec) -> frozenset[str]:
+    def chosen(self, site: Site, spec: CrawlSpec, machine: Mapping[str, Any]) -> frozenset[str]:
         """The plugins whose hooks run."""
-        return launched(self.plugins(site, spec), self.layers(site, spec), spec.plugins)
+        return launched(self.plugins(site, spec), self.layers(site, spec, machine), spec.plugins)
 
-    def prepare(self, ctx: RunContext, spec: CrawlSpec, name: str) -> Prepared:
+    def prepare(self, ctx: RunContext, spec: CrawlSpec, name: str, machine: Mapping[str, Any]) -> Prepared:
         """What a plugin's hooks are configured with in a crawl. Raises SiteError."""
         plugins = self.plugins(ctx.site, spec)
         key = (ctx.site.name, ctx.op.workflow.id, name)
         found = self._prepared.get(key)
-        if found is not None and found[0] is plugins:
-            return found[1]
-        layers, plugin = self.layers(ctx.site, spec), plugins.by_name.get(name)
+        if found is not None and found[0] is plugins and found[1] == machine:
+            return found[2]
+        layers, plugin = self.layers(ctx.site, spec, machine), plugins.by_name.get(name)
         if plugin is None:
             prepared = Prepared(layers, Resolved(), ())
         else:
             prepared = Prepared(layers, layers.resolve(plugins, plugin), tuple(needs_of(plugins, plugin, layers)))
         if len(self._prepared) > _REMEMBERED:
             self._prepared.clear()
-        self._prepared[key] = (plugins, prepared)
+        self._prepared[key] = (plugins, machine, prepared)
         return prepared
 
     async def write(

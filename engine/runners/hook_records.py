@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.hooks.graph import CrawlSpec, Scope, snapshot_op
+from engine.hooks.machine import machine_config
 from engine.hooks.records import HookRecord, text_in
 from engine.hooks.urls import identifier, normalised
 from engine.model import NewOp
@@ -35,6 +36,8 @@ class Sink:
     #: Records besides ArchiveResult that were acted upon.
     produced: int = 0
     binaries: list[Mapping[str, Any]] = field(default_factory=list)
+    #: What was set for all hooks of the machine.
+    machine: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     async def take(self, records: Sequence[HookRecord]) -> None:
@@ -58,6 +61,8 @@ class Sink:
                     statements.append(rows.change_crawl(self.scope.id, label=text_in(record.data, "label"), at=at))
                 case "Binary":
                     self.binaries.append(record.data)
+                case "Machine":
+                    self._configure(record)
         if self.last is not None:
             statements.append(
                 rows.say_result(
@@ -70,6 +75,16 @@ class Sink:
         statements.extend(await self._adopt(children, at))
         self.produced += sum(record.type != "ArchiveResult" for record in records)
         await self.hands.write(self.ctx, statements, line=records[-1].line)
+        if self.machine:
+            # whoever has lost the op got no further than the line above
+            await self.ctx.configure_machine(self.machine)
+            self.machine = {}
+
+    def _configure(self, record: HookRecord) -> None:
+        found = machine_config(record.data)
+        if not found:
+            self._warn(f"line {record.line}: a Machine that sets nothing a hook may set: ignored")
+        self.machine.update(found)
 
     def _is_own(self, data: Mapping[str, Any]) -> bool:
         return self.scope.kind == "snapshot" and data.get("id") == self.scope.id

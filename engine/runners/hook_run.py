@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from engine.hooks.outcome import End, Verdict, judge
 from engine.hooks.process import read_exit, read_record
 from engine.hooks.records import storable, text_in
 from engine.hooks.supervise import Job, Watch, stderr_tail
-from engine.model import Binary, LogLine, Result
+from engine.model import LogLine, MachineFacts, Result
 from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.retry import delay, may_retry
@@ -90,7 +89,7 @@ class HookRun:
         return Result(data='{"status": "superseded"}')
 
     async def _run(self) -> tuple[End, Watch]:
-        known = await self._ctx.binaries()
+        known = await self._ctx.machine_facts()
         try:
             job = self._job(known)
         except CannotLaunch as error:
@@ -158,15 +157,15 @@ class HookRun:
         silent = not traces.stdout.exists() or traces.stdout.stat().st_size == 0
         return silent and time.time() - record.began < limit
 
-    def _job(self, known: Mapping[str, Binary]) -> Job:
+    def _job(self, known: MachineFacts) -> Job:
         given, spec, site = self._given, self._spec, self._ctx.site
-        prepared = self._hands.prepare(self._ctx, spec, given.plugin)
+        prepared = self._hands.prepare(self._ctx, spec, given.plugin, known.config)
         layers, resolved = prepared.layers, prepared.resolved
         self._faults = resolved.faults
         mark = mark_of(self._ctx, given.scope.id)
         told = self._told()
         for need in prepared.needs:
-            binary = known.get(need.name)
+            binary = known.binaries.get(need.name)
             if binary is not None and binary.status == "succeeded":
                 told[need.key] = binary.abspath
         env = environment(self._hands.environment, layers.explicit, resolved, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,12 @@ class ScopeRun:
         self._spec = CrawlSpec.load(ctx.op.workflow.input)
         self._crawl_id = ctx.op.workflow.id
         self._given: dict[str, Any] = json.loads(ctx.op.input) or {}
+        #: What hooks have set for all hooks of this machine.
+        self._machine: Mapping[str, Any] = {}
 
     async def run(self) -> Result:
         """Do what the op's task says."""
+        self._machine = (await self._ctx.machine_facts()).config
         match self._ctx.op.metadata.get("task", ""):
             case "crawl":
                 return await self._begin_crawl()
@@ -87,13 +90,12 @@ class ScopeRun:
 
     def _hooks(self, *events: str) -> list[Hook]:
         plugins = self._hands.plugins(self._ctx.site, self._spec)
-        return wanted_hooks(plugins, self._hands.chosen(self._ctx.site, self._spec), events)
+        return wanted_hooks(plugins, self._hands.chosen(self._ctx.site, self._spec, self._machine), events)
 
     def _needs(self) -> tuple[Need, ...]:
-        plugins = self._hands.plugins(self._ctx.site, self._spec)
-        return needs(
-            plugins, self._hands.chosen(self._ctx.site, self._spec), self._hands.layers(self._ctx.site, self._spec)
-        )
+        site, spec = self._ctx.site, self._spec
+        chosen = self._hands.chosen(site, spec, self._machine)
+        return needs(self._hands.plugins(site, spec), chosen, self._hands.layers(site, spec, self._machine))
 
     async def _done(self, statements: Sequence[Statement], emitted: Iterable[NewOp], **data: Any) -> Result:
         ops = tuple(self._pinned(op) for op in emitted)

@@ -71,6 +71,12 @@ def abandon(connection: Connection, token: str, max_lost: int, reason: str, now:
     return _take_back(connection, mine, max_lost, reason, now)
 
 
+def forgive(connection: Connection, token: str) -> None:
+    """The last loss does not count: what the op had started went on without its worker."""
+    mine = (op.c.pk == op_of(token)) & (op.c.token == token) & (op.c.lost > 0)
+    connection.execute(update(op).where(mine).values(lost=op.c.lost - 1))
+
+
 def sweep(connection: Connection, max_lost: int, now: Micros) -> int:
     """Take back expired leases, a bounded number at a time; how many."""
     return _take_back(connection, op.c.expires_at < now, max_lost, "the worker died or stood still", now)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, select, update
 
 from engine.clock import Micros
 from engine.dialect import Database, insert_or_ignore
-from engine.model import Binary, OpStatus
+from engine.model import Binary, MachineFacts, OpStatus
 from engine.store.homes import move_lane
-from engine.store.schema import binary, lane, machine, network_interface, op, queue, worker
+from engine.store.schema import binary, lane, machine, meta, network_interface, op, queue, worker
 
+#: The row of ``meta`` that holds the configuration of a machine's hooks.
+_CONFIG = "hook_config:{machine}"
 _OPEN = [OpStatus.PENDING.value, OpStatus.READY.value]
 
 
@@ -79,6 +83,21 @@ def binaries(connection: Connection, machine_id: str) -> dict[str, Binary]:
         )
         for row in connection.execute(query)
     }
+
+
+def configure(connection: Connection, machine_id: str, values: Mapping[str, Any]) -> None:
+    """Set configuration of all hooks of a machine; None takes a key away."""
+    key = _CONFIG.format(machine=machine_id)
+    connection.execute(insert_or_ignore(connection, meta), {"key": key, "value": "{}"})
+    standing = connection.scalar(select(meta.c.value).where(meta.c.key == key).with_for_update())
+    merged = {name: value for name, value in (json.loads(standing or "{}") | dict(values)).items() if value is not None}
+    connection.execute(update(meta).where(meta.c.key == key).values(value=json.dumps(merged)))
+
+
+def facts(connection: Connection, machine_id: str) -> MachineFacts:
+    """All that hooks have found out about a machine."""
+    config = connection.scalar(select(meta.c.value).where(meta.c.key == _CONFIG.format(machine=machine_id)))
+    return MachineFacts(binaries=binaries(connection, machine_id), config=json.loads(config or "{}"))
 
 
 def _put(connection: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -18,6 +18,7 @@ from engine.model import (
     Binary,
     JsonText,
     Lease,
+    MachineFacts,
     NewOp,
     NewWorkflow,
     QueuePolicy,
@@ -285,6 +286,21 @@ class Store:
         """The programs known on a machine, by name."""
         with self.database.read() as connection:
             return machines.binaries(connection, machine)
+
+    def configure_machine(self, machine: str, values: Mapping[str, Any]) -> None:
+        """Set configuration of all hooks of a machine; None takes a key away."""
+        with self.database.write() as connection:
+            machines.configure(connection, machine, values)
+
+    def machine_facts(self, machine: str) -> MachineFacts:
+        """All that hooks have found out about a machine."""
+        with self.database.read() as connection:
+            return machines.facts(connection, machine)
+
+    def forgive(self, token: str) -> None:
+        """The last loss of a leased op does not count: what it had started went on without its worker."""
+        with self.database.write() as connection:
+            leases.forgive(connection, token)
 
     def heartbeat(self, worker_id: str, tokens: Sequence[str], duration: Micros) -> frozenset[str]:
         """Extend the leases that are still current; the tokens of those that are not."""

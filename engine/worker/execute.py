@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from engine.errors import LeaseLost, OpError
-from engine.model import EMPTY_RESULT, Binary, JsonText, NewOp, Result, Validators
+from engine.model import EMPTY_RESULT, Binary, JsonText, MachineFacts, NewOp, Result, Validators
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, Succeeded, failure
 from engine.plugins.site import Site
 from engine.runners.base import Refund, RunContext, RunFailed, Runner, Vanished
@@ -144,11 +145,17 @@ def _context(
         await bench.database.until_done(bench.store.emit, lease, placed.emitted)
         bench.committer.made_ready()
 
-    async def binaries() -> Mapping[str, Binary]:
-        return await bench.database.until_done(bench.store.binaries, bench.homes.here)
+    async def machine_facts() -> MachineFacts:
+        return await bench.database.until_done(bench.store.machine_facts, bench.homes.here)
 
     async def put_binary(found: Binary) -> None:
         await bench.database.until_done(bench.store.put_binary, bench.homes.here, found)
+
+    async def configure_machine(values: Mapping[str, Any]) -> None:
+        await bench.database.until_done(bench.store.configure_machine, bench.homes.here, values)
+
+    async def survived() -> None:
+        await bench.database.until_done(bench.store.forgive, lease.token)
 
     async def background() -> None:
         await bench.database.until_done(bench.store.begun, lease)
@@ -167,8 +174,10 @@ def _context(
         turn=turn,
         validators=validators,
         machine=bench.homes.here,
-        binaries=binaries,
+        machine_facts=machine_facts,
         put_binary=put_binary,
+        configure_machine=configure_machine,
+        survived=survived,
         emit=emit,
         background=background,
     )

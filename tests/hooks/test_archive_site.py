@@ -127,7 +127,7 @@ def test_what_programs_are_told_of_a_hook_is_complete(archived: tuple[Path, str,
 
 
 def test_pages_to_try_it_on_are_served_until_ctrl_c(tmp_path: Path) -> None:
-    words = [SCRIPT, "demo", "serve", "--port", "0"]
+    words = [str(SCRIPT), "demo", "serve", "--port", "0"]
     child = subprocess.Popen(words, env=clean_env(tmp_path), stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     first = child.stdout.readline().split()[0]

@@ -14,7 +14,7 @@ import pytest
 
 from engine.clock import SECOND
 from engine.errors import SubmissionRefused, UsageError
-from engine.hooks.process import marked
+from tests.hooks.crashing import living
 from tests.hooks.lab import Lab, record
 from tests.hooks.plugins import write_config
 
@@ -23,8 +23,9 @@ ENDED = record(type="ArchiveResult", status="succeeded", output_str="done")
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    yield Lab(tmp_path)
-    left = [pid for pid in marked("") if str(tmp_path) in Path(f"/proc/{pid}/environ").read_text(errors="replace")]
+    made = Lab(tmp_path)
+    yield made
+    left = living(made)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == []
@@ -301,23 +302,11 @@ def test_canceling_a_crawl_ends_its_hooks_at_once(lab: Lab) -> None:
 
     thread = threading.Thread(target=cancel)
     thread.start()
-    lab.work(until_idle=False, until=lambda: canceled.is_set() and not marked_of(lab))
+    lab.work(until_idle=False, until=lambda: canceled.is_set() and not living(lab))
     thread.join()
     lab.work()
     assert lab.statuses() == ["canceled", "canceled"]
     assert [row["status"] for row in lab.results("status").values()] == ["noresults", "canceled", "canceled"]
-
-
-def marked_of(lab: Lab) -> list[int]:
-    found = []
-    for pid in marked(""):
-        try:
-            text = Path(f"/proc/{pid}/environ").read_text(errors="replace")
-        except OSError:
-            continue
-        if str(lab.folder) in text:
-            found.append(pid)
-    return found
 
 
 def test_a_broken_site_or_url_is_said_before_anything_is_stored(lab: Lab) -> None:
