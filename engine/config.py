@@ -67,6 +67,8 @@ class HttpLimits:
     proxy: str = ""
     max_bytes: int = 64 * 1024 * 1024
     max_redirects: int = 10
+    #: ``obey`` or ``ignore``.
+    robots: str = "ignore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,19 @@ class HookSettings:
     grace: Micros = 60 * SECOND
     #: Variables of the worker that hooks see besides the usual ones.
     environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserLimits:
+    """The Chromium of this machine, and what bounds a ``browser/fetch``."""
+
+    #: A program or its path; "" = the first usual one on PATH.
+    executable: str = ""
+    #: Chromium's own; auto = unless the worker is root.
+    sandbox: Literal["auto", "always", "never"] = "auto"
+    timeout: Micros = 30 * SECOND
+    #: At once in one worker; 0 = one per processor.
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ class Settings:
     http: HttpLimits = HttpLimits()
     js: JsLimits = JsLimits()
     hooks: HookSettings = HookSettings()
+    browser: BrowserLimits = BrowserLimits()
     retention: Retention = Retention()
     #: Where each key's value came from, by key; keys that are missing have their default.
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -179,9 +195,23 @@ def _proxy(raw: Any) -> str:
     return text
 
 
+def _robots(raw: Any) -> str:
+    text = str(raw).strip()
+    if text not in ("obey", "ignore"):
+        raise ValueError(f'must be "obey" or "ignore", not "{text}"')
+    return text
+
+
 def _names(raw: Any) -> tuple[str, ...]:
     parts = raw if isinstance(raw, list) else str(raw).split(",")
     return tuple(str(part).strip() for part in parts if str(part).strip())
+
+
+def _sandbox(raw: Any) -> str:
+    text = str(raw).strip()
+    if text not in ("auto", "always", "never"):
+        raise ValueError(f'must be auto, always or never, not "{text}"')
+    return text
 
 
 def _positive_duration(raw: Any) -> Micros:
@@ -227,12 +257,17 @@ KEYS: Mapping[str, Key] = {
     "http.proxy": Key("http.proxy", _proxy),
     "http.maxBytes": Key("http.max_bytes", _at_least(1)),
     "http.maxRedirects": Key("http.max_redirects", _at_least(0)),
+    "http.robots": Key("http.robots", _robots),
     "js.timeout": Key("js.timeout", _positive_duration),
     "js.heapMB": Key("js.heap_mb", _at_least(16)),
     "js.residentMB": Key("js.resident_mb", _at_least(64)),
     "hooks.dataDir": Key("hooks.data_dir", _directory),
     "hooks.grace": Key("hooks.grace", parse_duration),
     "hooks.environment": Key("hooks.environment", _names),
+    "browser.executable": Key("browser.executable", _text),
+    "browser.sandbox": Key("browser.sandbox", _sandbox),
+    "browser.timeout": Key("browser.timeout", _positive_duration),
+    "browser.maxBrowsers": Key("browser.most", _at_least(0)),
     "retention.workflows": Key("retention.workflows", parse_age),
     "retention.results": Key("retention.results", parse_age),
     "retention.artifacts": Key("retention.artifacts", parse_age),

@@ -44,6 +44,7 @@ def test_the_example_configuration_holds_every_key_with_its_default(tmp_path: Pa
     assert set(settings.origins) == set(KEYS)
     # nothing by default
     untouched = {"siteDatabaseURL", "defaults.queue.maxInFlight", "http.proxy", "hooks.dataDir", "hooks.environment"}
+    untouched.add("browser.executable")
     untouched |= {key for key in KEYS if key.startswith("retention.")}
     for key in set(KEYS) - untouched:
         ours, default = settings, load_settings({})[0]

@@ -119,7 +119,12 @@ def test_every_key_of_the_schema_is_a_setting_with_a_variable() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_setting_can_be_set_by_its_variable(key: str) -> None:
-    samples = {"siteDatabaseURL": "postgresql://h/{site}", "http.proxy": "http://h:1"}
+    samples = {
+        "siteDatabaseURL": "postgresql://h/{site}",
+        "http.proxy": "http://h:1",
+        "browser.sandbox": "never",
+        "http.robots": "obey",
+    }
     durations = ("duration", "Interval", "Timeout", "timeout", "grace")
     sample = samples.get(key, "77s" if key.endswith(durations) or key.startswith("retention.") else "777")
     settings, _ = load_settings({variable(key): sample})
