@@ -299,6 +299,7 @@ def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) 
         proxy=settings.http.proxy or None,
         max_bytes=settings.http.max_bytes,
         max_redirects=settings.http.max_redirects,
+        obey_robots=settings.http.robots == "obey",
     )
     return {
         "js": JsRunner(pool),

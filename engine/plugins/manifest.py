@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from engine.documents import Document, Place, Unreadable, check_shape, load_schema, read_document, spell
 from engine.durations import parse_duration
 from engine.errors import SiteError
 from engine.faults import Fault, report
 from engine.model import QueuePolicy
-from engine.plugins.site import HttpSettings, JsSettings, Site
+from engine.plugins.site import HttpSettings, JsSettings, Proxies, Site, is_proxy
 from engine.resources import resource
 
 MANIFEST = "site.yaml"
@@ -29,7 +28,6 @@ SCHEMA = resource("sites") / "site.schema.json"
 RESERVED_NAMES = frozenset({"check", "help", "list", "migrate", "new", "rehome", "show", "test"})
 
 _ROOTS = ("scriptsRoot", "verbsRoot", "sqlMigrationsRoot", "jsMigrationsRoot", "helpRoot", "jobsRoot")
-_PROXY_SCHEMES = frozenset({"http", "https", "socks5", "socks5h"})
 
 
 class InvalidManifest(SiteError):
@@ -73,7 +71,7 @@ def _meaning(document: Document, value: Any) -> Iterator[Fault]:
     yield from _rate_limit(document, ("defaults", "queue", "rateLimit"), default.get("rateLimit"))
     for section, key in (("js", "timeout"), ("http", "timeout")):
         yield from _duration(document, (section, key), _inner(value, section).get(key))
-    yield from _proxy(document, _inner(value, "http").get("proxy"))
+    yield from _proxies(document, _inner(value, "http"))
 
 
 def _inner(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -172,20 +170,19 @@ def _duration(document: Document, place: Place, duration: Any) -> Iterator[Fault
         yield document.fault(place, f"{where}: {error}")
 
 
-def _proxy(document: Document, proxy: Any) -> Iterator[Fault]:
-    if isinstance(proxy, str) and proxy and not is_proxy(proxy):
-        message = "site.http.proxy must be a URL such as http://127.0.0.1:3128 or socks5://host:1080"
-        yield document.fault(("http", "proxy"), message)
-
-
-def is_proxy(url: str) -> bool:
-    """Whether ``url`` names a proxy the HTTP client can use."""
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - a bad port raises here
-    except ValueError:
-        return False
-    return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname)
+def _proxies(document: Document, http: Mapping[str, Any]) -> Iterator[Fault]:
+    listed = _inner(http, "proxies").get("urls")
+    places: list[tuple[Place, Any]] = [(("http", "proxy"), http.get("proxy"))]
+    places += [
+        (("http", "proxies", "urls", n), url) for n, url in enumerate(listed if isinstance(listed, list) else ())
+    ]
+    for place, proxy in places:
+        if isinstance(proxy, str) and proxy and not is_proxy(proxy):
+            where = spell("site", document.value, place)
+            yield document.fault(place, f"{where} must be a URL such as http://127.0.0.1:3128 or socks5://host:1080")
+    if listed and http.get("proxy"):
+        message = "site.http.proxies and site.http.proxy exclude each other"
+        yield document.fault(("http", "proxies"), message, "keep one of them")
 
 
 def _site(directory: Path, file: Path, value: Mapping[str, Any], js: JsSettings) -> Site:
@@ -193,6 +190,7 @@ def _site(directory: Path, file: Path, value: Mapping[str, Any], js: JsSettings)
         return directory / value[key] if value.get(key) else None
 
     scripts, http = _inner(value, "js"), _inner(value, "http")
+    rotation = _inner(http, "proxies")
     if "timeout" in scripts:
         js = replace(js, timeout=parse_duration(scripts["timeout"]))
     if "heapMB" in scripts:
@@ -220,6 +218,9 @@ def _site(directory: Path, file: Path, value: Mapping[str, Any], js: JsSettings)
             timeout=parse_duration(http["timeout"]) if "timeout" in http else None,
             max_bytes=int(http["maxBytes"]) if "maxBytes" in http else None,
             proxy=http.get("proxy") or None,
+            proxies=Proxies(tuple(rotation.get("urls", ())), rotation.get("rotate", "RoundRobin")),
+            robots=http.get("robots"),
+            conditional=http.get("conditional", False),
         ),
         hook_dirs=tuple(value.get("hookDirs", ())),
         interpreters=dict(value.get("interpreters", {})),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from engine.clock import SECOND, Micros
 from engine.model import QueuePolicy
@@ -23,6 +24,30 @@ class JsSettings:
     isolation: Literal["fresh", "frozen"] = "fresh"
 
 
+_PROXY_SCHEMES = frozenset({"http", "https", "socks5", "socks5h"})
+
+
+def is_proxy(url: str) -> bool:
+    """Whether ``url`` names a proxy the HTTP client can use."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - a bad port raises here
+    except ValueError:
+        return False
+    return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Several proxies, and which of them a request takes: the next one, always the first, or any."""
+
+    urls: tuple[str, ...] = ()
+    rotate: Literal["RoundRobin", "Sticky", "Random"] = "RoundRobin"
+
+
+NO_PROXIES = Proxies()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """What the site wants of ``http/fetch``. None = the worker's setting."""
@@ -32,6 +57,10 @@ class HttpSettings:
     timeout: Micros | None = None
     max_bytes: int | None = None
     proxy: str | None = None
+    proxies: Proxies = NO_PROXIES
+    robots: Literal["obey", "ignore"] | None = None
+    #: Whether pages are only wanted if they have changed, unless a request says otherwise.
+    conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,20 @@ import base64
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import unquote
 
 import httpx
 
 from engine.clock import SECOND, Micros
 from engine.errors import OpError
+from engine.model import Validators
 from engine.runners.cookies import CookieJar
 from engine.runners.http_body import ACCEPTED, BadEncoding, BodyTooLarge, Nowhere, read_body, skip_body
 from engine.runners.http_request import FetchRequest
 from engine.runners.http_wire import WIRE_ERRORS, HostGates, Wire, said, shown
 
+NOT_MODIFIED = 304
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 #: What is read of a redirect's body so that its connection can be used again.
 _SKIPPED = 64 << 10
@@ -30,6 +33,14 @@ _FRAMING = frozenset(
 _CONFIDENTIAL = frozenset({"authorization", "cookie", "cookie2", "host"})
 
 
+class Doorkeeper(Protocol):
+    """Who is asked before each request goes out."""
+
+    async def permit(self, url: httpx.URL, user_agent: str, proxy: str | None, patience: Micros, /) -> object:
+        """Raises OpError where ``url`` must not be requested."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
     """A request with every limit decided."""
@@ -40,6 +51,15 @@ class FetchPlan:
     max_bytes: int
     max_redirects: int
     proxy: str | None
+    #: What the page is recognised by, if it was seen before.
+    validators: Validators | None = None
+    #: None = everything may be requested.
+    doorkeeper: Doorkeeper | None = None
+
+    def agent(self) -> str:
+        """How the request calls its sender."""
+        own = (value for name, value in self.request.headers.items() if name.lower() == "user-agent")
+        return next(own, self.user_agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,11 @@ class Answer:
     head: httpx.Response
     size: int
     body: bytes | None
+
+    @property
+    def not_modified(self) -> bool:
+        """Whether the server only says that the page is as it was."""
+        return self.head.status_code == NOT_MODIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,8 @@ async def fetch(
     left, followed = plan.timeout / SECOND, 0
     clock = asyncio.get_running_loop()
     while True:
+        if plan.doorkeeper is not None:
+            await plan.doorkeeper.permit(hop.url, plan.agent(), plan.proxy, plan.timeout)
         async with gates.passing(hop.url.host):
             if followed == 0:
                 started()
@@ -110,7 +137,8 @@ async def _exchange(plan: FetchPlan, hop: _Hop, wire: Wire, jar: CookieJar | Non
         if following is not None:
             await skip_body(response, _SKIPPED)
             return following
-        kept = io.BytesIO() if plan.request.persist_body else Nowhere()
+        wanted = plan.request.persist_body and response.status_code != NOT_MODIFIED
+        kept = io.BytesIO() if wanted else Nowhere()
         size = await read_body(response, plan.max_bytes, kept)
         return Answer(response, size, kept.getvalue() if isinstance(kept, io.BytesIO) else None)
     except BodyTooLarge:
@@ -135,6 +163,11 @@ def _headers(plan: FetchPlan, hop: _Hop) -> httpx.Headers:
         if lower == "host" and hop.url.host != asked.url.host:
             continue
         headers.update([(name.encode(), value.encode())])
+    if plan.validators is not None and plan.validators.url == str(hop.url):
+        if plan.validators.etag:
+            headers["If-None-Match"] = plan.validators.etag
+        if plan.validators.last_modified:
+            headers["If-Modified-Since"] = plan.validators.last_modified
     if hop.url.userinfo and "authorization" not in headers:
         login = ":".join(unquote(part) for part in (hop.url.username, hop.url.password))
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"

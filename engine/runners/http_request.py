@@ -15,6 +15,7 @@ from engine.clock import Micros
 from engine.durations import parse_duration
 from engine.errors import OpError
 from engine.model import Op
+from engine.plugins.site import is_proxy
 from engine.runners.template import render
 
 FORM = "application/x-www-form-urlencoded"
@@ -42,6 +43,9 @@ class FetchRequest:
     redirects: int | None
     persist_body: bool
     artifact_name: str
+    proxy: str | None = None
+    #: Whether the page is wanted only if it has changed.
+    conditional: bool | None = None
 
     @property
     def body(self) -> bytes | None:
@@ -80,6 +84,8 @@ def read_request(op: Op) -> FetchRequest:
         redirects=_redirects(request),
         persist_body=_truth(given, "persistBody"),
         artifact_name=_artifact_name(given),
+        proxy=_proxy(request),
+        conditional=None if request.get("conditional") is None else _truth(request, "request.conditional"),
     )
 
 
@@ -165,10 +171,17 @@ def _artifact_name(given: Mapping[str, Any]) -> str:
     return name or "response-body"
 
 
-def _truth(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name)
+def _proxy(request: Mapping[str, Any]) -> str | None:
+    proxy = _text(request, "request.proxy") or None
+    if proxy is not None and not is_proxy(proxy):
+        raise _invalid(f"input.request.proxy must be a URL such as http://127.0.0.1:3128, {_not(proxy)}")
+    return proxy
+
+
+def _truth(given: Mapping[str, Any], path: str) -> bool:
+    value = given.get(path.rpartition(".")[2])
     if value is not None and not isinstance(value, bool):
-        raise _invalid(f"input.{name} must be true or false, {_not(value)}")
+        raise _invalid(f"input.{path} must be true or false, {_not(value)}")
     return value is True
 
 

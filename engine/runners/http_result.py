@@ -29,10 +29,20 @@ _SERVER_ERROR = 500
 _UTF_8 = frozenset({"utf-8", "utf8"})
 
 
-def result_of(op_id: str, request: FetchRequest, answer: Answer, cookies: JsonText | None, clock: Clock) -> Result:
-    """The result of a fetch. Raises RunFailed ``http_status_<n>`` from 400 on, with the artifact as evidence."""
-    artifacts = () if answer.body is None else (_artifact(op_id, request, answer.head, answer.body),)
-    envelope = _envelope(request, answer, artifacts)
+def result_of(
+    op_id: str,
+    request: FetchRequest,
+    answer: Answer,
+    cookies: JsonText | None,
+    clock: Clock,
+    pictures: tuple[Artifact, ...] = (),
+) -> Result:
+    """The result of a fetch. Raises RunFailed ``http_status_<n>`` from 400 on, with the artifacts as evidence."""
+    kept = () if answer.body is None else (_artifact(op_id, request, answer.head, answer.body),)
+    artifacts = (*kept, *pictures)
+    envelope = _envelope(request, answer, kept)
+    for picture in pictures:
+        envelope["response"]["screenshotArtifactID"] = picture.id
     status = answer.head.status_code
     if status >= 400:
         retryable = status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
@@ -65,6 +75,8 @@ def _envelope(request: FetchRequest, answer: Answer, artifacts: tuple[Artifact, 
         "finalURL": str(head.request.url),
         "headers": _grouped(head.headers.multi_items()),
     }
+    if answer.not_modified:
+        answered["notModified"] = True
     if content_type := head.headers.get("content-type", ""):
         answered["contentType"] = content_type
     answered["contentLength"] = answer.size

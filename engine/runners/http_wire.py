@@ -66,7 +66,9 @@ class Wire:
                 if stale and request.method in _REPEATABLE and repeats < _REPEATS:
                     repeats += 1
                     continue
-                raise OpError("transport_error", f"{shown(request.url)}: {said(error)}", retryable=True) from error
+                through = f" (through the proxy {shown(httpx.URL(proxy))})" if proxy else ""
+                message = f"{shown(request.url)}{through}: {said(error)}"
+                raise OpError("transport_error", message, retryable=True) from error
             response.request = request
             return response
 
