@@ -27,8 +27,9 @@ test-tutorial: $(INSTALLED)
 
 # What needs more than Python and make; the packages are Debian's.
 test-external: $(INSTALLED)
-	for tool in tmux wget git; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	for tool in tmux wget git chromium; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	  test -z "$$missing" || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --yes --quiet $$missing; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
 	$(BIN)/pytest -q -m external tests/external
 
 chaos: $(INSTALLED)
@@ -54,6 +55,7 @@ docs: $(INSTALLED)
 
 lock: $(INSTALLED)
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header -o requirements.lock
+	echo "playwright>=1.49" | $(BIN)/uv pip compile --quiet - -c requirements.lock --universal --generate-hashes --no-header -o requirements-browser.lock
 
 clean:
 	rm -rf $(VENV) state dist build

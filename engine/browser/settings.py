@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from engine.config import BrowserLimits
 from engine.errors import OpError
 
 #: The programs looked for on PATH, and where else they are.
@@ -43,6 +44,11 @@ class BrowserSettings:
     def to_dict(self) -> dict[str, Any]:
         """The settings as a child process is told them."""
         return asdict(self)
+
+
+def browser_settings(limits: BrowserLimits) -> BrowserSettings:
+    """The part of the configuration that a browser is started with."""
+    return BrowserSettings(executable=limits.executable, sandbox=limits.sandbox)
 
 
 def playwright_version() -> str | None:

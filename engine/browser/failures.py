@@ -1,0 +1,58 @@
+"""What Playwright's errors mean for an op."""
+
+from __future__ import annotations
+
+import re
+
+from engine.errors import OpError
+
+_NET = re.compile(r"net::(ERR_[A-Z0-9_]+)")
+_CALL_LOG = re.compile(r"\s*Call log:.*", re.DOTALL)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+#: The request is wrong and would be wrong again.
+_INVALID = frozenset(
+    {
+        "ERR_INVALID_URL",
+        "ERR_UNSAFE_PORT",
+        "ERR_UNKNOWN_URL_SCHEME",
+        "ERR_DISALLOWED_URL_SCHEME",
+        "ERR_INVALID_ARGUMENT",
+    }
+)
+_CRASHED = (
+    "Page crashed",
+    "Target crashed",
+    "TargetClosedError",
+    "has been closed",
+    "Connection closed",
+    "disconnected",
+)
+_LONGEST = 1_000
+
+
+def classified(error: Exception) -> OpError:
+    """The error of an op for whatever went wrong in a browser."""
+    if isinstance(error, OpError):
+        return error
+    message = _tidy(str(error)) or type(error).__name__
+    kind = type(error).__name__
+    if isinstance(error, TimeoutError) or kind == "TimeoutError":
+        return OpError("transport_error", message, retryable=True)
+    net = _NET.search(message)
+    if net is not None:
+        code = net.group(1)
+        if code == "ERR_TOO_MANY_REDIRECTS":
+            return OpError("too_many_redirects", message)
+        if code in _INVALID:
+            return OpError("invalid_request", message)
+        return OpError("transport_error", message, retryable=True)
+    if kind == "TargetClosedError" or any(sign in message for sign in _CRASHED):
+        return OpError("browser_failed", message, retryable=True)
+    if kind == "Error":
+        return OpError("page_error", message)
+    return OpError("browser_failed", f"{kind}: {message}", retryable=True)
+
+
+def _tidy(text: str) -> str:
+    return _COLOUR.sub("", _CALL_LOG.sub("", text)).strip()[:_LONGEST]
