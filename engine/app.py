@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.browser.scratch import end_forgotten
 from engine.clock import SECOND, Clock, SystemClock
 from engine.config import Settings
 from engine.dialect import database_url, shown
@@ -30,6 +31,7 @@ from engine.plugins.registry import Registry
 from engine.plugins.site import Site
 from engine.replay import Replay, replay, replay_job
 from engine.runners.base import Runner
+from engine.runners.browser import browser_runner
 from engine.runners.hook import hook_runner
 from engine.runners.hook_hands import own_address
 from engine.runners.http import HttpRunner, HttpRunnerSettings
@@ -255,6 +257,8 @@ async def _work(
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
         meeting = (options.machine_id, me.hostname, system, own_address())
         await database.until_done(store.meet, *meeting)
+        # those of workers that were killed before they could end them
+        await asyncio.to_thread(end_forgotten)
         portable = frozenset(site.name for site in registry.sites.values() if site.dialect == "postgresql")
         pool = await stack.enter_async_context(_pool(_told(settings, store), options.js_processes, settings, child))
         runners = _runners(settings, pool, wire, store.clock)
@@ -304,6 +308,7 @@ def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) 
     return {
         "js": JsRunner(pool),
         "http/fetch": HttpRunner(http, wire=wire),
+        "browser/fetch": browser_runner(settings, clock),
         "hook": hook_runner(settings, clock),
     }
 
