@@ -49,6 +49,8 @@ class Manners:
     proxies: Proxies = NO_PROXIES
     #: Who takes turns with the proxies, and who remembers pages.
     scope: str = ""
+    #: Pages that were seen under another one are not recognised.
+    edition: str = ""
     obey_robots: bool = False
     conditional: bool = False
 
@@ -115,13 +117,14 @@ class HttpClient:
         )
         if manners.obey_robots:
             await self._ask(ctx, plan, request.proxy or any_of(manners.proxies) or manners.proxy)
+        seen_by = f"{manners.scope}@{manners.edition}" if manners.edition else manners.scope
         wanted = manners.conditional if request.conditional is None else request.conditional
         variant = variant_of(request) if wanted else None
-        known = await ctx.validators(manners.scope, variant) if variant is not None else None
+        known = await ctx.validators(seen_by, variant) if variant is not None else None
         chosen = request.proxy or await pick(manners.proxies, manners.scope, ctx.turn, number)
         plan = replace(plan, proxy=chosen or manners.proxy, validators=known)
         answer = await fetch(plan, self._wire, self._gates, jar, ctx.started)
-        new = learned(manners.scope, variant, answer, known) if variant is not None else None
+        new = learned(seen_by, variant, answer, known) if variant is not None else None
         return Fetched(answer=answer, proxy=chosen, validators=new)
 
     async def aclose(self) -> None:

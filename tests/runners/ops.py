@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.clock import SECOND
+from engine.clock import SECOND, Clock
 from engine.errors import OpError
-from engine.model import NO_RETRY, JsonText, Lease, Op, Result, Workflow, WorkflowStatus
+from engine.model import NO_RETRY, JsonText, Lease, Op, Result, Validators, Workflow, WorkflowStatus
 from engine.plugins.site import HttpSettings, Site
 from engine.runners.base import RunContext, RunFailed
 from engine.runners.http import HttpRunner, HttpRunnerSettings
@@ -49,9 +49,17 @@ def fetch_op(given: Any, workflow_input: Any = None, **values: Any) -> Op:
 class Context:
     """A claim on an op, and what its runner did with it."""
 
-    def __init__(self, op: Op, http: HttpSettings | None = None, cookies: JsonText | None = None) -> None:
+    def __init__(
+        self,
+        op: Op,
+        http: HttpSettings | None = None,
+        cookies: JsonText | None = None,
+        pages: dict[tuple[str, str], Validators] | None = None,
+    ) -> None:
         self.starts = 0
+        self.turns = 0
         self.jar = cookies
+        self.pages = {} if pages is None else pages
         self.run = RunContext(
             op=op,
             lease=Lease(
@@ -68,6 +76,8 @@ class Context:
             started=self._started,
             prepare=self._prepare,
             cookies=self._cookies,
+            turn=self._turn,
+            validators=self._validators,
         )
 
     def _started(self) -> None:
@@ -76,15 +86,22 @@ class Context:
     async def _prepare(self, result: Result) -> None:
         raise AssertionError("a fetch prepares nothing")
 
+    async def _turn(self, _name: str, _request: int) -> int:
+        self.turns += 1
+        return self.turns - 1
+
+    async def _validators(self, scope: str, variant: str) -> Validators | None:
+        return self.pages.get((scope, variant))
+
     async def _cookies(self) -> JsonText | None:
         return self.jar
 
 
-def with_runner(work: Callable[[HttpRunner], Awaitable[T]], **settings: Any) -> T:
+def with_runner(work: Callable[[HttpRunner], Awaitable[T]], clock: Clock | None = None, **settings: Any) -> T:
     """Run ``work`` with a runner that is closed afterwards."""
 
     async def run() -> T:
-        runner = HttpRunner(HttpRunnerSettings(**settings))
+        runner = HttpRunner(HttpRunnerSettings(**settings), clock)
         try:
             return await work(runner)
         finally:
