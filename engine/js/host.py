@@ -212,15 +212,15 @@ class Host:
         self._exact = isinstance(wanted, dict) and wanted.get("bigint") == "string"
 
     def _site_query(self, call: list[Any]) -> dict[str, Any]:
-        return self._shown(self._site().query(call[0], _parameters(call[1])))
+        return self._shown(self._site().query(call[0], parameters(call[1])))
 
     def _site_exec(self, call: list[Any]) -> int:
-        return self._site().execute(call[0], _parameters(call[1]))
+        return self._site().execute(call[0], parameters(call[1]))
 
     def _engine_query(self, call: list[Any]) -> dict[str, Any]:
         if self._reads is None:
             raise HostError("there is no engine database here")
-        return self._shown(self._reads.query(call[0], _parameters(call[1])))
+        return self._shown(self._reads.query(call[0], parameters(call[1])))
 
     def _shown(self, rows: Rows) -> dict[str, Any]:
         return {"c": rows.columns, "r": [[self._value(value) for value in row] for row in rows.rows]}
@@ -248,7 +248,8 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _parameters(values: list[Any]) -> list[SqlValue]:
+def parameters(values: list[Any]) -> list[SqlValue]:
+    """What a script passed to a statement, as a driver takes it."""
     out: list[SqlValue] = []
     for value in values:
         if isinstance(value, dict):

@@ -7,6 +7,7 @@ its own code. Like :mod:`engine.js.hostcall` this leans on private members of mi
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -46,6 +47,13 @@ class Isolate:
     def out_of_memory(self) -> bool:
         """Whether the heap limit was reached."""
         return bool(self._dll.mr_hard_memory_limit_reached(self._handle))
+
+    @property
+    def heap_bytes(self) -> int:
+        """The heap in use."""
+        raw = self._dll.mr_heap_stats(self._handle)
+        stats = self._ctx._value_handle_to_python(self._ctx._wrap_raw_handle(raw))
+        return int(json.loads(stats)["used_heap_size"])
 
     def eval(self, code: str, timeout_sec: float | None = None) -> Any:
         """The value of ``code``. Raises JSEvalException and its kin: syntax, timeout, memory."""

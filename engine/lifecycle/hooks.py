@@ -2,105 +2,285 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
 
-from engine.lifecycle.journal import Journal
-
-#: What only the worker can do: name and arguments in, result out. Raises HostError.
-Ask = Callable[[str, Mapping[str, Any]], Any]
-
-#: In the order of the pipeline.
-PIPELINE_HOOKS = (
-    "before_fetch",
-    "override_fetch",
-    "after_fetch",
-    "override_extract",
-    "after_extract",
-    "filter_item",
-    "before_store",
-    "before_notify",
-    "before_webhook",
+from engine.clock import Clock
+from engine.errors import OpError
+from engine.js.ports import DatabaseBusy
+from engine.lifecycle.extensions import Extension
+from engine.lifecycle.host import HookHost
+from engine.lifecycle.isolate import SCRIPTS, Discarded, HookIsolate, dumps
+from engine.lifecycle.journal import Ended, Journaled
+from engine.lifecycle.scripts import (
+    CYCLE_HOOKS,
+    HOOKS,
+    PIPELINE_HOOKS,
+    Ask,
+    Called,
+    CycleContext,
+    JobScripts,
 )
-CYCLE_HOOKS = ("on_success", "on_error", "on_finally")
-HOOKS = (*PIPELINE_HOOKS, *CYCLE_HOOKS, "on_finished")
+from engine.lifecycle.writes import HookWrites
+from engine.model import LogLine
+
+#: Evaluating scripts takes no longer, whatever their hooks may take.
+_LOAD_SECONDS = 10.0
+#: Hook calls that end together, unless they take longer than that.
+_GROUP = 200
+_GROUP_SECONDS = 1.0
+_KNOWN = 64
+_present: OrderedDict[str, frozenset[str]] = OrderedDict()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobScripts:
-    """A job's scripts as its iteration pinned them."""
-
-    site: str
-    job_id: str
-    job_name: str
-    #: ``hooks.js``, ``defer.js``, ``tests.js``, ``lib/….js`` of the job, ``site/lib/….js`` of the site; absent = none.
-    files: Mapping[str, str]
-    #: Where ``fs_read`` looks, in this order; the second is also reached as ``shared/…``.
-    folder: Path | None = None
-    shared: Path | None = None
-    hook_seconds: float = 60.0
-    heap_bytes: int = 256 << 20
-    #: What ``env_get`` may read: names without their prefix.
-    env: Mapping[str, str] = field(default_factory=dict)
-    #: The engine's version, and its storage, as ``engine`` shows them.
-    user_agent: str = ""
+def find_hooks(scripts: JobScripts, clock: Clock, extensions: Sequence[Extension] = ()) -> frozenset[str]:
+    """The hooks that the scripts define: found by loading them once. Raises OpError ``job_scripts_invalid``."""
+    if not any(name in scripts.files for name in SCRIPTS):
+        return frozenset()
+    key = scripts.digest
+    if key not in _present:
+        isolate = HookIsolate(HookHost(scripts, clock, None, extensions), scripts.heap_bytes, extensions)
+        try:
+            _present[key] = _active(scripts, isolate.load(_sources(scripts), HOOKS, _LOAD_SECONDS))
+        finally:
+            isolate.close()
+        if len(_present) > _KNOWN:
+            _present.popitem(last=False)
+    return _present[key]
 
 
-@dataclass(slots=True, kw_only=True)
-class CycleContext:
-    """What the hooks of one cycle share. ``kept`` and ``selector_matches`` are updated by every call."""
-
-    cycle_id: str
-    iteration_id: str
-    worker_id: int
-    journal: Journal
-    #: The user's keys of ``ctx``, ``shared`` among them, as the last hook left them.
-    kept: dict[str, Any] = field(default_factory=lambda: {"shared": {}})
-    #: The envelope of the last fetch with its body, read when a script looks at it; None: there was no fetch yet.
-    last_fetch: Callable[[], Mapping[str, Any] | None] | None = None
-    selector_matches: int | None = None
-    telemetry: Mapping[str, Any] = field(default_factory=dict)
+def _sources(scripts: JobScripts) -> list[tuple[str, str]]:
+    return [(name, scripts.files[name]) for name in SCRIPTS if name in scripts.files]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    """How a hook call ended.
-
-    ``nil``: it returned null, undefined or false. ``value`` is what it returned where that was an object or an array;
-    any other value is None with ``is_table`` false and means "go on with what there was".
-    """
-
-    outcome: Literal["absent", "returned", "threw"]
-    nil: bool = False
-    is_table: bool = False
-    value: Any = None
-    error: str = ""
-    duration_ms: float = 0.0
-    heap_bytes: int = 0
-    heap_delta_bytes: int = 0
-    #: It had ended before and was not called again.
-    replayed: bool = False
+def _active(scripts: JobScripts, found: frozenset[str]) -> frozenset[str]:
+    return found if "defer.js" in scripts.files else found - set(CYCLE_HOOKS)
 
 
 class Hooks:
-    """``hooks.js`` and ``defer.js`` of one job. To be closed; the isolate is made at the first call.
+    """``hooks.js`` and ``defer.js`` of one job, in one isolate that is made at the first call. To be closed.
 
     Raises OpError ``job_scripts_invalid`` where the scripts cannot be loaded.
     """
 
-    def __init__(self, scripts: JobScripts, ask: Ask | None = None) -> None: ...
-
-    #: Names of the hooks the scripts define.
-    present: frozenset[str]
+    def __init__(
+        self, scripts: JobScripts, clock: Clock, ask: Ask | None = None, extensions: Sequence[Extension] = ()
+    ) -> None:
+        self._scripts = scripts
+        self._clock = clock
+        self._ask = ask
+        self._extensions = extensions
+        self._host: HookHost | None = None
+        self._isolate: HookIsolate | None = None
+        self._logs: list[LogLine] = []
+        self._blame = ""
+        #: Names of the hooks the scripts define.
+        self.present = find_hooks(scripts, clock, extensions)
 
     def call(self, stage: str, arguments: list[Any], cycle: CycleContext, seq: int = 0) -> Called:
         """Call a hook, or give what is journaled of that call. ``arguments`` without ctx, which is added by stage.
 
-        Raises DatabaseBusy.
+        Raises DatabaseBusy: what the hook did counts for nothing then, but for what is kept at once.
         """
-        raise NotImplementedError
+        if stage not in self.present:
+            return Called(outcome="absent")
+        return self._calls(stage, [(seq, arguments)], cycle)[0]
+
+    def call_each(self, stage: str, arguments: Sequence[list[Any]], cycle: CycleContext) -> list[Called]:
+        """Call a hook for one after another; their ends are journaled together."""
+        if stage not in self.present:
+            return [Called(outcome="absent")] * len(arguments)
+        return self._calls(stage, list(enumerate(arguments)), cycle)
+
+    def blame(self, error: str) -> None:
+        """The next call that is really made ended the process of an earlier run: it is taken for one that threw."""
+        self._blame = error
+
+    def _calls(self, stage: str, calls: list[tuple[int, list[Any]]], cycle: CycleContext) -> list[Called]:
+        writes = HookWrites(cycle.journal, self._clock, self._scripts.job_id, cycle.iteration_id)
+        called: list[Called] = []
+        ended: list[Ended] = []
+        due = time.monotonic() + _GROUP_SECONDS
+        for seq, arguments in calls:
+            journaled = cycle.journal.stage(stage, seq)
+            if journaled is not None:
+                called.append(_replayed(journaled, cycle))
+                continue
+            if self._blame:
+                called.append(self._called(stage, {"kind": "threw", "error": {"message": self._blame}}, arguments, {}))
+                self._blame = ""
+            else:
+                called.append(self._run(stage, seq, arguments, cycle, writes))
+            ended.append(Ended(stage, seq, _result_json(called[-1])))
+            if len(ended) == _GROUP or time.monotonic() >= due:
+                self._settle(ended, cycle, writes)
+                due = time.monotonic() + _GROUP_SECONDS
+        self._settle(ended, cycle, writes)
+        return called
+
+    @staticmethod
+    def _settle(ended: list[Ended], cycle: CycleContext, writes: HookWrites) -> None:
+        if ended:
+            cycle.journal.finish_all(ended, dumps(cycle.kept), writes.pending())
+            writes.settled()
+            ended.clear()
+
+    def _run(self, stage: str, seq: int, arguments: list[Any], cycle: CycleContext, writes: HookWrites) -> Called:
+        began = time.monotonic()
+        try:
+            host, isolate = self._loaded(cycle)
+        except OpError as error:
+            return Called(outcome="threw", error=error.message, duration_ms=_since(began))
+        host.begin(stage, seq, cycle, writes)
+        host.job = {"stage": stage, "values": arguments, "ctx": None if stage == "on_finished" else _shown(cycle)}
+        before = isolate.heap_bytes
+        try:
+            answer = isolate.call(self._scripts.hook_seconds)
+            heap = isolate.heap_bytes
+        except Discarded as lost:
+            host.interrupt()
+            answer, heap = {"kind": "threw", "error": {"message": str(lost)}, "ctx": None}, before
+            self._discard()
+        finally:
+            host.end()
+            self._take_logs(host)
+        if host.busy:
+            raise DatabaseBusy("the site database was busy while the hook ran")
+        if answer["ctx"] is not None:
+            cycle.kept = json.loads(answer["ctx"])
+        measures = {"duration_ms": _since(began), "heap_bytes": heap, "heap_delta_bytes": heap - before}
+        return self._called(stage, answer, arguments, measures)
+
+    def _called(self, stage: str, answer: dict[str, Any], arguments: list[Any], measures: dict[str, Any]) -> Called:
+        match answer["kind"]:
+            case "threw":
+                message = _message(answer["error"])
+                self._report("error", f"{stage} of job {self._scripts.job_name} failed: {message}")
+                return Called(outcome="threw", error=message, **measures)
+            case "undefined" | "null" | "false" as kind:
+                if kind == "undefined" and stage in PIPELINE_HOOKS:
+                    self._report("warning", f"{stage} returned undefined: treated as skip")
+                return Called(outcome="returned", nil=True, **measures)
+            case "other":
+                return Called(outcome="returned", **measures)
+        value = _with_matches(stage, answer["value"], arguments)
+        return Called(outcome="returned", is_table=True, value=value, **measures)
+
+    def _loaded(self, cycle: CycleContext) -> tuple[HookHost, HookIsolate]:
+        if self._host is None or self._isolate is None:
+            host = HookHost(self._scripts, self._clock, self._ask, self._extensions)
+            host.load_into(cycle.journal)
+            isolate = HookIsolate(host, self._scripts.heap_bytes, self._extensions)
+            try:
+                isolate.load(_sources(self._scripts), HOOKS, _LOAD_SECONDS)
+            except OpError:
+                isolate.close()
+                if host.busy:
+                    raise DatabaseBusy("the site database was busy while the scripts were loaded") from None
+                raise
+            finally:
+                self._take_logs(host)
+            self._host, self._isolate = host, isolate
+        return self._host, self._isolate
+
+    def _take_logs(self, host: HookHost) -> None:
+        self._logs += host.effects.logs
+        host.effects.logs.clear()
+
+    def _report(self, level: str, message: str) -> None:
+        self._logs.append(LogLine(at=self._clock.now(), level=level, message=message))
+
+    def take_logs(self) -> list[LogLine]:
+        """What was logged since the last time."""
+        logs, self._logs = self._logs, []
+        return logs
+
+    def _discard(self) -> None:
+        if self._isolate is not None:
+            self._isolate.close()
+        self._isolate = self._host = None
 
     def close(self) -> None:
         """End the isolate."""
+        self._discard()
+
+
+def _shown(cycle: CycleContext) -> dict[str, Any]:
+    return {
+        "kept": cycle.kept,
+        "worker_id": cycle.worker_id,
+        "selector_matches": cycle.selector_matches,
+        "telemetry": cycle.telemetry,
+        "fetched": cycle.last_fetch is not None,
+    }
+
+
+def _with_matches(stage: str, value: Any, arguments: list[Any]) -> Any:
+    """Items with the matches the engine gave them; those a hook made have none."""
+    if stage == "filter_item":
+        return {"fields": value["fields"], "matches": _matches(arguments[0])}
+    if not isinstance(value, list) or stage not in (
+        "override_extract",
+        "after_extract",
+        "before_store",
+        "before_notify",
+    ):
+        return value
+    given = arguments[0] if isinstance(arguments[0], list) else []
+    return [
+        {"fields": item["fields"], "matches": [] if item["from"] is None else _matches(given[item["from"]])}
+        for item in value
+    ]
+
+
+def _matches(item: Any) -> list[str]:
+    return list(item.get("matches") or ())
+
+
+def _message(error: dict[str, Any]) -> str:
+    name, message = error.get("name") or "", error["message"]
+    text = f"{name}: {message}" if name not in ("", "Error") and not message.startswith(name) else message
+    place = next((line.strip() for line in (error.get("stack") or "").splitlines()[1:] if ".js:" in line), "")
+    place = place.removeprefix("at ").rpartition("(")[2].rstrip(")")
+    return f"{text} ({place})" if place and not place.startswith("scraper:") else text
+
+
+def _since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)
+
+
+def _result_json(called: Called) -> str:
+    return dumps(
+        {
+            "outcome": called.outcome,
+            "nil": called.nil,
+            "is_table": called.is_table,
+            "value": called.value,
+            "error": called.error,
+            "duration_ms": called.duration_ms,
+            "heap_bytes": called.heap_bytes,
+            "heap_delta_bytes": called.heap_delta_bytes,
+        }
+    )
+
+
+def _replayed(journaled: Journaled, cycle: CycleContext) -> Called:
+    if journaled.ctx_json:
+        cycle.kept = json.loads(journaled.ctx_json)
+    return Called(**json.loads(journaled.result_json), replayed=True)
+
+
+__all__ = [
+    "CYCLE_HOOKS",
+    "HOOKS",
+    "PIPELINE_HOOKS",
+    "Ask",
+    "Called",
+    "CycleContext",
+    "Hooks",
+    "JobScripts",
+    "find_hooks",
+]

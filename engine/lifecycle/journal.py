@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.js.ports import SqlValue
+from engine.js.ports import DatabaseBusy, SqlValue
 from engine.projection.archive import transaction
 from engine.projection.monitor import create_tables
 from engine.projection.session import Database
@@ -20,10 +20,24 @@ Write = tuple[str, tuple[SqlValue, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """What is kept of a hook call that ended."""
+    """What is kept of a hook call that ended. ``ctx_json`` "": it is kept with a later one."""
 
     result_json: str
     ctx_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A hook call that ended."""
+
+    stage: str
+    seq: int
+    result_json: str
+
+
+_ENTER = """INSERT INTO hook_journal (cycle_id, stage, seq, number, result_json, ctx_json) SELECT ?, ?, ?,
+(SELECT COALESCE(MAX(number), 0) + 1 FROM hook_journal WHERE cycle_id = ?), ?, ? WHERE true
+ON CONFLICT (cycle_id, stage, seq) DO NOTHING"""
 
 
 class Journal:
@@ -50,17 +64,22 @@ class Journal:
         return str(rows[0][0]) if rows else None
 
     def finish(self, stage: str, seq: int, result_json: str, ctx_json: str, writes: Sequence[Write] = ()) -> None:
-        """Keep the end of a call together with what it wrote. A call that ended before changes nothing."""
+        """Keep the end of a call together with what it wrote. Raises DatabaseBusy where another run ended it."""
+        self.finish_all([Ended(stage, seq, result_json)], ctx_json, writes)
+
+    def finish_all(self, ended: Sequence[Ended], ctx_json: str, writes: Sequence[Write]) -> None:
+        """Keep the ends of calls together with what they wrote and the ctx after the last of them."""
         with transaction(self.database):
-            entered = self.database.run_counting(
-                "INSERT INTO hook_journal (cycle_id, stage, seq, number, result_json, ctx_json) SELECT ?, ?, ?, "
-                "(SELECT COALESCE(MAX(number), 0) + 1 FROM hook_journal WHERE cycle_id = ?), ?, ? "
-                "WHERE true ON CONFLICT (cycle_id, stage, seq) DO NOTHING",
-                (self.cycle_id, stage, seq, self.cycle_id, result_json, ctx_json),
-            )
-            if entered:
-                for sql, parameters in writes:
-                    self.database.run(sql, parameters)
+            entered = 0
+            for item in ended:
+                ctx = ctx_json if item is ended[-1] else ""
+                entered += self.database.run_counting(
+                    _ENTER, (self.cycle_id, item.stage, item.seq, self.cycle_id, item.result_json, ctx)
+                )
+            if entered < len(ended):
+                raise DatabaseBusy(f"another run of {self.cycle_id} got ahead of this one")
+            for sql, parameters in writes:
+                self.database.run(sql, parameters)
 
     def call(self, stage: str, seq: int, call: int) -> tuple[str, str] | None:
         """Hash and result of a numbered call made in a hook that has not ended; None where it was not made yet."""
