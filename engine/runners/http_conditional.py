@@ -36,7 +36,13 @@ def learned(scope: str, variant: str, answer: Answer, known: Validators | None) 
         etag, modified = etag or known.etag, modified or known.last_modified
     elif answer.head.status_code != 200 or (known is None and not (etag or modified)):
         return None
-    return Validators(scope=scope, variant=variant, url=str(answer.head.request.url), etag=etag, last_modified=modified)
+    return Validators(
+        scope=scope,
+        variant=variant,
+        url=str(answer.head.request.url.copy_with(fragment=None)),
+        etag=etag,
+        last_modified=modified,
+    )
 
 
 def _told(value: str) -> str:

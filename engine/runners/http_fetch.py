@@ -163,7 +163,7 @@ def _headers(plan: FetchPlan, hop: _Hop) -> httpx.Headers:
         if lower == "host" and hop.url.host != asked.url.host:
             continue
         headers.update([(name.encode(), value.encode())])
-    if plan.validators is not None and plan.validators.url == str(hop.url):
+    if plan.validators is not None and plan.validators.url == str(hop.url.copy_with(fragment=None)):
         if plan.validators.etag:
             headers["If-None-Match"] = plan.validators.etag
         if plan.validators.last_modified:
