@@ -1,4 +1,4 @@
-"""Schedules: what is to be run when, as the manifest, the command line and jobs say it, and as the engine DB keeps it."""
+"""Schedules: what is to be run when, in the words of manifests, jobs and operators, and as the engine DB keeps it."""
 
 from __future__ import annotations
 

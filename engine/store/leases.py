@@ -13,6 +13,7 @@ from engine.store.batches import batches
 from engine.store.bulk import execute_many
 from engine.store.propagate import Consequences
 from engine.store.rows import error_json
+from engine.store.runs import bury_firings
 from engine.store.schema import attempt, op, worker
 from engine.store.settle import wake_capped
 from engine.store.types import WorkerInfo
@@ -170,6 +171,7 @@ def bury(connection: Connection, worker_id: str, now: Micros) -> None:
     connection.execute(
         update(op).where(op.c.status == OpStatus.RUNNING.value, op.c.worker == worker_id).values(expires_at=now - 1)
     )
+    bury_firings(connection, worker_id, now)
     retire(connection, worker_id)
 
 

@@ -19,6 +19,7 @@ from engine.model import EdgeKind, OpStatus, WorkflowStatus
 from engine.store.batches import batches
 from engine.store.graph import UNBORN, Inserted
 from engine.store.rows import error_json
+from engine.store.runs import runs_ended
 from engine.store.schema import edge, lane, op, result, workflow
 
 _COUNTER = {
@@ -177,6 +178,8 @@ class Consequences:
             self._apply(tally)
             for workflow_pk in self._stalled(touched):
                 self._resolve_dangling(workflow_pk)
+        for batch in batches(sorted(touched)):
+            runs_ended(self.connection, batch, self.now)
         if self.wake:
             self.connection.execute(_WAKE, [{"_pk": pk, "at": at} for pk, at in sorted(self.wake.items())])
         for batch in batches(sorted(touched)):

@@ -20,6 +20,7 @@ from engine.store.cookies import change_jars
 from engine.store.graph import UNBORN, GraphPlan
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps, error_json, records_json, stored_error
+from engine.store.runs import reschedule
 from engine.store.schema import attempt, lane, log_line, op, queue, result, workflow
 from engine.store.types import Applied, LostLease, Refused, Settlement, Verdict
 
@@ -199,6 +200,17 @@ class Settling:
         change_jars(self.connection, jars, self.now)
         learned = [item.outcome.result.validators for item in settlements if isinstance(item.outcome, Succeeded)]
         validators.keep(self.connection, filter(None, learned), self.now)
+        reschedule(self.connection, self._wishes(settlements), self.now)
+
+    def _wishes(self, settlements: Sequence[Settlement]) -> dict[int, Micros]:
+        """The workflows whose schedules go on, and after how long."""
+        return {
+            self.rows[item.lease.op_pk].workflow_pk: item.outcome.result.reschedule
+            for item in settlements
+            if isinstance(item.outcome, Succeeded)
+            and item.outcome.result.reschedule is not None
+            and self.rows[item.lease.op_pk].status == OpStatus.RUNNING
+        }
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
         wake_capped(self.connection, {self.rows[item.lease.op_pk].queue_pk for item in settlements}, self.now)

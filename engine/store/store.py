@@ -42,6 +42,7 @@ from engine.store import (
 from engine.store.artifacts import write_blobs
 from engine.store.graph import GraphPlan
 from engine.store.propagate import Consequences
+from engine.store.schedules import Schedules
 from engine.store.schema import cookie_jar, op, site, workflow
 from engine.store.settle import Settling
 from engine.store.types import (
@@ -75,6 +76,8 @@ class Store:
         self._default_policy = default_policy
         self._max_lost = max_lost
         self._lanes: dict[tuple[str, str, str], tuple[int, int]] = {}
+        #: What is to be run when.
+        self.schedules = Schedules(database, clock, self._know_lanes, self._lane)
 
     @classmethod
     def open(

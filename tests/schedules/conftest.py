@@ -1,0 +1,18 @@
+"""An empty store per test on either dialect, and an agenda over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.store.store import Store
+from tests.fakes import FakeClock
+from tests.schedules.agenda import Agenda
+from tests.store.conftest import migrated_database, migrated_file, store
+
+__all__ = ["agenda", "migrated_database", "migrated_file", "store"]
+
+
+@pytest.fixture
+def agenda(store: Store, clock: FakeClock) -> Agenda:
+    """Schedules of ops, and who looks after them."""
+    return Agenda(store, clock)
