@@ -24,6 +24,7 @@ from engine.lifecycle.scripts import (
     CycleContext,
     JobScripts,
 )
+from engine.lifecycle.shapes import Malformed, check
 from engine.lifecycle.writes import HookWrites
 from engine.model import LogLine
 
@@ -166,7 +167,10 @@ class Hooks:
                 return Called(outcome="returned", nil=True, **measures)
             case "other":
                 return Called(outcome="returned", **measures)
-        value = _with_matches(stage, answer["value"], arguments)
+        try:
+            value = check(stage, _with_matches(stage, answer["value"], arguments))
+        except Malformed as error:
+            return self._called(stage, {"kind": "threw", "error": {"message": str(error)}}, arguments, measures)
         return Called(outcome="returned", is_table=True, value=value, **measures)
 
     def _loaded(self, cycle: CycleContext) -> tuple[HookHost, HookIsolate]:

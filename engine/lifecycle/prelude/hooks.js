@@ -195,7 +195,11 @@ function $makeCtx(told) {
       },
     });
   };
-  owned("telemetry", () => told.telemetry);
+  owned("telemetry", () => {
+    const stages = told.telemetry.stages;
+    if ($isArray(stages)) told.telemetry.map = Object.fromEntries(stages.map((stage) => [stage.name, stage]));
+    return told.telemetry;
+  });
   if (told.selector_matches !== null) owned("selector_matches", () => told.selector_matches);
   if (told.fetched) owned("last_fetch", () => $ask("ctx.last_fetch", null));
   return ctx;
