@@ -1,4 +1,4 @@
-"""Runs the installed console script, as a user does: an empty home, an own working directory, no inherited settings."""
+"""Runs commands as a user does: a process each, an empty home, an own working directory, no inherited settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests import warm
 
 SCRIPT = Path(sys.executable).with_name("scraper")
 
@@ -28,6 +30,11 @@ def clean_env(home: Path, **more: str) -> dict[str, str]:
 
 def scraper(cwd: Path, *arguments: str, **env: str) -> Ran:
     """Run ``scraper`` with ``arguments`` in ``cwd``, whose ``home`` sub-directory is the home directory."""
+    return Ran(*warm.run("cli.main:main", arguments, cwd=cwd, env=clean_env(cwd / "home", **env)))
+
+
+def installed(cwd: Path, *arguments: str, **env: str) -> Ran:
+    """The same through the installed console script, where the start itself matters."""
     done = subprocess.run(
         [SCRIPT, *arguments],
         cwd=cwd,

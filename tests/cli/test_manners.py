@@ -12,11 +12,11 @@ import pytest
 
 from cli.main import Root, run, split_manifest_dirs
 from engine.errors import UsageError
-from tests.cli.console import SCRIPT, clean_env, make_site, scraper
+from tests.cli.console import SCRIPT, clean_env, installed, make_site, scraper
 
 
 def test_version_prints_the_version_and_a_newline(tmp_path: Path) -> None:
-    ran = scraper(tmp_path, "version")
+    ran = installed(tmp_path, "version")
     assert (ran.code, ran.out.count("\n"), ran.err) == (0, 1, "")
     assert ran.out[0].isdigit()
 
@@ -116,12 +116,12 @@ def test_a_pipe_gets_no_control_characters(tmp_path: Path) -> None:
 
 def test_a_locale_without_the_characters_does_not_end_the_command(tmp_path: Path) -> None:
     make_site(tmp_path / "s/x", "日本語")
-    ran = scraper(tmp_path, "site", "list", "--sites-manifest-dir", "s", PYTHONIOENCODING="ascii")
+    ran = installed(tmp_path, "site", "list", "--sites-manifest-dir", "s", PYTHONIOENCODING="ascii")
     assert (ran.code, ran.out) == (0, "\\u65e5\\u672c\\u8a9e\n")
 
 
 def test_a_home_that_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
-    assert scraper(tmp_path, "engine", "status", HOME="/nonexistent").code == 0
+    assert installed(tmp_path, "engine", "status", HOME="/nonexistent").code == 0
     assert scraper(tmp_path, "engine", "status", HOME="").code == 0
 
 
