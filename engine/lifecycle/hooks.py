@@ -29,7 +29,7 @@ from engine.lifecycle.writes import HookWrites
 from engine.model import LogLine
 
 #: Evaluating scripts takes no longer, whatever their hooks may take.
-_LOAD_SECONDS = 10.0
+LOAD_SECONDS = 10.0
 #: Hook calls that end together, unless they take longer than that.
 _GROUP = 200
 _GROUP_SECONDS = 1.0
@@ -45,16 +45,12 @@ def find_hooks(scripts: JobScripts, clock: Clock, extensions: Sequence[Extension
     if key not in _present:
         isolate = HookIsolate(HookHost(scripts, clock, None, extensions), scripts.heap_bytes, extensions)
         try:
-            _present[key] = _active(scripts, isolate.load(_sources(scripts), HOOKS, _LOAD_SECONDS))
+            _present[key] = _active(scripts, isolate.load(scripts.sources(SCRIPTS), HOOKS, LOAD_SECONDS))
         finally:
             isolate.close()
         if len(_present) > _KNOWN:
             _present.popitem(last=False)
     return _present[key]
-
-
-def _sources(scripts: JobScripts) -> list[tuple[str, str]]:
-    return [(name, scripts.files[name]) for name in SCRIPTS if name in scripts.files]
 
 
 def _active(scripts: JobScripts, found: frozenset[str]) -> frozenset[str]:
@@ -136,7 +132,7 @@ class Hooks:
         except OpError as error:
             return Called(outcome="threw", error=error.message, duration_ms=_since(began))
         host.begin(stage, seq, cycle, writes)
-        host.job = {"stage": stage, "values": arguments, "ctx": None if stage == "on_finished" else _shown(cycle)}
+        host.job = {"stage": stage, "values": arguments, "ctx": None if stage == "on_finished" else shown(cycle)}
         before = isolate.heap_bytes
         try:
             answer = isolate.call(self._scripts.hook_seconds)
@@ -158,7 +154,7 @@ class Hooks:
     def _called(self, stage: str, answer: dict[str, Any], arguments: list[Any], measures: dict[str, Any]) -> Called:
         match answer["kind"]:
             case "threw":
-                message = _message(answer["error"])
+                message = message_of(answer["error"])
                 self._report("error", f"{stage} of job {self._scripts.job_name} failed: {message}")
                 return Called(outcome="threw", error=message, **measures)
             case "undefined" | "null" | "false" as kind:
@@ -179,7 +175,7 @@ class Hooks:
             host.load_into(cycle.journal)
             isolate = HookIsolate(host, self._scripts.heap_bytes, self._extensions)
             try:
-                isolate.load(_sources(self._scripts), HOOKS, _LOAD_SECONDS)
+                isolate.load(self._scripts.sources(SCRIPTS), HOOKS, LOAD_SECONDS)
             except OpError:
                 isolate.close()
                 if host.busy:
@@ -212,7 +208,8 @@ class Hooks:
         self._discard()
 
 
-def _shown(cycle: CycleContext) -> dict[str, Any]:
+def shown(cycle: CycleContext) -> dict[str, Any]:
+    """What a script's ctx is made of."""
     return {
         "kept": cycle.kept,
         "worker_id": cycle.worker_id,
@@ -244,7 +241,8 @@ def _matches(item: Any) -> list[str]:
     return list(item.get("matches") or ())
 
 
-def _message(error: dict[str, Any]) -> str:
+def message_of(error: dict[str, Any]) -> str:
+    """What a script threw, and where."""
     name, message = error.get("name") or "", error["message"]
     text = f"{name}: {message}" if name not in ("", "Error") and not message.startswith(name) else message
     place = next((line.strip() for line in (error.get("stack") or "").splitlines()[1:] if ".js:" in line), "")

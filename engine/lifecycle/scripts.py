@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,10 @@ class JobScripts:
     env: Mapping[str, str] = field(default_factory=dict)
     user_agent: str = "scraper"
     engine_version: str = ""
+
+    def sources(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Name and text of those scripts that there are."""
+        return [(name, self.files[name]) for name in names if name in self.files]
 
     @property
     def digest(self) -> str:

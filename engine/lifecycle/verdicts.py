@@ -85,7 +85,7 @@ def after_fetch(called: Called, envelope: Plain) -> AfterFetch:
     if envelope["ok"]:
         if returned is None or "body" not in returned:
             return AfterFetch("continue", envelope)
-        return AfterFetch("continue", {**envelope, "response": {**response, "body": returned["body"]}})
+        return AfterFetch("continue", {**envelope, "response": {**(response or {}), "body": returned["body"]}})
     if called.is_table and (returned is not None or response is not None):
         blank = {"status": 200, "url": envelope["request"]["url"], "body": "", "headers": {}, "time_ms": 0, "size": 0}
         return AfterFetch("continue", {**envelope, "response": {**blank, **(response or {}), **(returned or {})}})
