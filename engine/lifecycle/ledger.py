@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from engine.clock import Clock
 from engine.js.ports import SessionSpec
@@ -13,7 +13,8 @@ from engine.lifecycle.catalog import Version
 from engine.lifecycle.chain import Cycle
 from engine.lifecycle.identity import Identity
 from engine.lifecycle.job import Job
-from engine.lifecycle.messages import Item
+from engine.lifecycle.telemetry import Telemetry
+from engine.lifecycle.verdicts import Item
 from engine.projection.archive import transaction
 from engine.projection.monitor import create_tables
 from engine.projection.session import Database
@@ -27,6 +28,19 @@ class Begun:
     number: int
     version: str
     cycles: tuple[Cycle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a cycle got. ``status`` is ``running`` until its pipeline has ended."""
+
+    status: str
+    error: str
+    #: What its ops tell each other.
+    told: dict[str, Any] | None
+    started_at: int
+    #: Its lifecycle hooks have run.
+    over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +157,27 @@ class Ledger:
         )
         return Version(json.loads(str(rows[0][0]))) if rows else None
 
-    def state(self, cycle_id: str) -> tuple[str, dict[str, Any] | None, int]:
-        """Status, telemetry and start of a cycle."""
+    def state(self, cycle_id: str) -> State:
+        """How far a cycle got."""
         rows = self.database.run(
-            "SELECT status, telemetry_json, started_at FROM monitor_cycles WHERE cycle_id = ?", (cycle_id,)
+            "SELECT status, error, telemetry_json, started_at, finished_at FROM monitor_cycles WHERE cycle_id = ?",
+            (cycle_id,),
         )
         if not rows:
-            return "running", None, self._clock.now()
-        told = rows[0][1]
-        return str(rows[0][0]), None if told is None else json.loads(str(told)), int(str(rows[0][2]))
+            return State("running", "", None, self._clock.now(), over=False)
+        status, error, told, started, ended = rows[0]
+        known = None if told is None else json.loads(str(told))
+        return State(str(status), str(error), known, int(str(started)), over=ended is not None)
 
-    def note(self, cycle_id: str, telemetry: Mapping[str, Any], started_at: int | None = None) -> None:
+    def note(
+        self, cycle_id: str, telemetry: Mapping[str, Any], started_at: int, status: str = "running", error: str = ""
+    ) -> None:
         """Keep how far a cycle got; one that is over stays as it is."""
         with transaction(self.database):
             self.database.run(
-                "UPDATE monitor_cycles SET telemetry_json = ?, started_at = COALESCE(?, started_at)"
+                "UPDATE monitor_cycles SET telemetry_json = ?, started_at = ?, status = ?, error = ?"
                 " WHERE cycle_id = ? AND finished_at IS NULL",
-                (json.dumps(telemetry), started_at, cycle_id),
+                (json.dumps(telemetry), started_at, status, error.replace("\0", ""), cycle_id),
             )
 
     def committed(self, cycle_id: str) -> list[Item] | None:
@@ -241,6 +259,44 @@ class Ledger:
                         " WHERE id = ? AND status = 'draft'",
                         (text, statuses[name], now, name),
                     )
+
+    def pending(self, cycle_id: str, ids: Sequence[str] = (), *, untried: bool = False) -> list[dict[str, Any]]:
+        """The announcements of a cycle that are to be delivered; ``ids`` alone where given, in whatever state."""
+        if ids:
+            marks = ", ".join("?" * len(ids))
+            where, parameters = f"id IN ({marks}) AND payload_json IS NOT NULL", tuple(ids)
+        else:
+            where, parameters = "cycle_id = ? AND status = 'pending'", (cycle_id,)
+            where += " AND attempts = 0" if untried else ""
+        rows = self.database.run(
+            f"SELECT id, channel, target, headers_json, payload_json, attempts, status FROM monitor_outbox"
+            f" WHERE {where} ORDER BY created_at, id",
+            parameters,
+        )
+        names = ("id", "channel", "target", "headers", "payload", "attempts", "status")
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        return [{**one, "headers": json.loads(str(one["headers"]))} for one in found]
+
+    def delivered(self, name: str, status: str, error: str, attempts: int = 1) -> None:
+        """Note how a try of a delivery went: ``sent``, ``pending`` (there will be another) or ``failed``."""
+        with transaction(self.database):
+            self.database.run(
+                "UPDATE monitor_outbox SET status = ?, last_error = ?, attempts = attempts + ?, updated_at = ?"
+                " WHERE id = ?",
+                (status, error.replace("\0", ""), attempts, self._clock.now(), name),
+            )
+
+    def note_delivery(self, cycle_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Let a cycle that is not over know how the first try of its webhook went."""
+        sent = next((row for row in rows if row["id"] == cycle_id), None)
+        state = self.state(cycle_id)
+        if sent is None or state.told is None or state.over:
+            return
+        telemetry = Telemetry.load(state.told["telemetry"])
+        status: Literal["success", "error"] = "success" if sent["status"] == "sent" else "error"
+        telemetry.replace("webhook", status, sent["duration_ms"], sent["error"])
+        told = {**state.told, "telemetry": telemetry.dump()}
+        self.note(cycle_id, told, state.started_at, state.status, state.error)
 
     def conclude(self, cycle_id: str, status: str, error: str, telemetry: Mapping[str, Any]) -> None:
         """The cycle is over."""

@@ -7,19 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from engine.lifecycle.job import Job, Notification
+from engine.lifecycle.verdicts import Item
 
 #: Items a notification shows in full.
 SHOWN_ITEMS = 3
 #: Lines of a default notification about one item.
 _DEFAULT_LINES = 5
 _TAG = re.compile(r"\{([^{}]*)\}")
-
-
-class Item(TypedDict):
-    """What extraction, hooks and storage pass on."""
-
-    fields: dict[str, str]
-    matches: list[str]
 
 
 class Message(TypedDict):

@@ -8,8 +8,9 @@ import pytest
 
 from engine.lifecycle.job import Job
 from engine.lifecycle.manifest import parse_job
-from engine.lifecycle.messages import Item, Message, notification, payload, render
+from engine.lifecycle.messages import Message, notification, payload, render
 from engine.lifecycle.telemetry import STAGES, Telemetry
+from engine.lifecycle.verdicts import Item
 
 
 def job(more: str = "") -> Job:
