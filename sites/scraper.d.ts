@@ -142,6 +142,10 @@ interface FetchInput {
     maxBytes?: number;
     /** false or 0: a redirect is an answer like any other. */
     followRedirects?: boolean | number;
+    /** The URL of the proxy of this request. */
+    proxy?: string;
+    /** Only wanted if it has changed since it was last seen: look at response.notModified. */
+    conditional?: boolean;
   };
   /** Keep the response's body as an artifact of kind "http-response-body". */
   persistBody?: boolean;
@@ -164,6 +168,8 @@ interface FetchData {
     status: string;
     finalURL: string;
     headers: { [name: string]: string[] };
+    /** Of the answer 304: the page is as it was; there is no body. */
+    notModified?: true;
     contentType?: string;
     contentLength: number;
     bodyArtifactID?: string;

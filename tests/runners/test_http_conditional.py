@@ -78,7 +78,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again_whichever_worker_asks(tmp
 
 
 def test_dates_do_as_well_and_travel_as_they_came() -> None:
-    """HTTP-81."""
+    """HTTP-34, HTTP-81."""
     date = "Tue, 01 Jan 2030 00:00:00 GMT"
     reader = Reader()
     with serve(in_turn(page("x", Last_Modified=date), status(304))) as server:
