@@ -27,7 +27,7 @@ test-tutorial: $(INSTALLED)
 
 # What needs more than Python and make; the packages are Debian's.
 test-external: $(INSTALLED)
-	for tool in tmux wget git chromium; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	for tool in tmux wget git chromium npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	  test -z "$$missing" || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --yes --quiet $$missing; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
 	$(BIN)/pytest -q -m external tests/external
