@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ from engine.plugins.site import Site
 from engine.replay import Replay, replay, replay_job
 from engine.runners.base import Runner
 from engine.runners.browser import browser_runner
+from engine.runners.cycle import CycleRunner
 from engine.runners.hook import hook_runner
 from engine.runners.hook_hands import own_address
 from engine.runners.http import HttpRunner, HttpRunnerSettings
 from engine.runners.http_wire import Wire
 from engine.runners.js import JsRunner
+from engine.scheduled import ScheduledVerbs
 from engine.store.store import Store
 from engine.store.types import WorkerInfo
 from engine.submission import submit
@@ -47,6 +50,7 @@ from engine.worker.database import DatabaseThread
 from engine.worker.execute import Homes, Workbench
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
+from engine.worker.timer import Timer
 from engine.worker.wake import Wake
 from engine.worker.worker import Worker
 
@@ -66,6 +70,8 @@ __all__ = [
     "submit_verb",
 ]
 
+#: How the names of variables begin that hooks of jobs may read.
+JOB_PREFIX = "SCRAPER_"
 #: The command of a JS child.
 CHILD = (sys.executable, "-m", "engine.jschild")
 
@@ -229,6 +235,7 @@ def run_worker(
     with contextlib.closing(opened):
         for site in registry.sites.values():
             opened.put_policies(site.name, site.queue_policies, site.default_policy)
+            opened.schedules.sync(site.name, site.schedules)
         return asyncio.run(_work(settings, registry, options, observer, opened, child, wire))
 
 
@@ -281,6 +288,7 @@ async def _work(
             heartbeat=Heartbeat(store, beats, me, options.lease_duration, observer, portable),
             wake=wake,
             observer=observer,
+            timer=_timer(options, registry, store, database, me.id, wake, observer, pool),
             patience=settings.hooks.grace / SECOND,
         )
         loop = asyncio.get_running_loop()
@@ -296,6 +304,31 @@ async def _work(
     return report
 
 
+def _timer(
+    options: WorkerOptions,
+    registry: Registry,
+    store: Store,
+    database: DatabaseThread,
+    worker_id: str,
+    wake: Wake,
+    observer: Observer,
+    pool: JsPool,
+) -> Timer | None:
+    """The schedules of the worker's sites; none for a worker that somebody's own work only waits for."""
+    if options.until_workflow is not None or options.until is not None:
+        return None
+    return Timer(
+        store=store,
+        database=database,
+        sites={name: site for name, site in registry.sites.items() if options.sites is None or name in options.sites},
+        worker_id=worker_id,
+        machine=options.machine_id,
+        wake=wake,
+        run_verb=ScheduledVerbs(store, pool, options.machine_id),
+        observer=observer,
+    )
+
+
 def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) -> dict[str, Runner]:
     """The op kinds of this scraper: one line each."""
     http = HttpRunnerSettings(
@@ -305,9 +338,11 @@ def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) 
         max_redirects=settings.http.max_redirects,
         obey_robots=settings.http.robots == "obey",
     )
+    fetching = HttpRunner(http, wire=wire)
     return {
         "js": JsRunner(pool),
-        "http/fetch": HttpRunner(http, wire=wire),
+        "http/fetch": fetching,
+        "cycle": CycleRunner(pool, fetching.client, clock),
         "browser/fetch": browser_runner(settings, clock),
         "hook": hook_runner(settings, clock),
     }
@@ -334,7 +369,14 @@ def _told(settings: Settings, store: Store | None) -> dict[str, Any]:
         "sites_dir": str(Path(settings.sites_dir).absolute()),
         "site_database_url": settings.site_database_url,
         "clock_offset": clock.offset if isinstance(clock, SystemClock) else 0,
+        "jobs": {"env": _readable(settings), "version": version("scraper")},
     }
+
+
+def _readable(settings: Settings) -> dict[str, str]:
+    """What hooks of jobs may read of the environment, by the name without its prefix."""
+    allowed = {name for name in settings.jobs.environment if name.startswith(JOB_PREFIX)}
+    return {name.removeprefix(JOB_PREFIX): os.environ[name] for name in sorted(allowed & os.environ.keys())}
 
 
 def site_database(settings: Settings, site: Site) -> str:

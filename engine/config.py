@@ -93,6 +93,14 @@ class HookSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What the hooks of lifecycle jobs may do."""
+
+    #: Variables that ``env_get`` gives out: names that begin with ``SCRAPER_``.
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BrowserLimits:
     """The Chromium of this machine, and what bounds a ``browser/fetch``."""
 
@@ -132,6 +140,7 @@ class Settings:
     http: HttpLimits = HttpLimits()
     js: JsLimits = JsLimits()
     hooks: HookSettings = HookSettings()
+    jobs: JobSettings = JobSettings()
     browser: BrowserLimits = BrowserLimits()
     retention: Retention = Retention()
     #: Where each key's value came from, by key; keys that are missing have their default.
@@ -264,6 +273,7 @@ KEYS: Mapping[str, Key] = {
     "hooks.dataDir": Key("hooks.data_dir", _directory),
     "hooks.grace": Key("hooks.grace", parse_duration),
     "hooks.environment": Key("hooks.environment", _names),
+    "jobs.environment": Key("jobs.environment", _names),
     "browser.executable": Key("browser.executable", _text),
     "browser.sandbox": Key("browser.sandbox", _sandbox),
     "browser.timeout": Key("browser.timeout", _positive_duration),

@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.clock import Clock, SystemClock
 from engine.js.child import Child, die_with_parent
-from engine.js.ports import EngineReads, SiteDatabases
+from engine.js.ports import CycleSteps, EngineReads, SiteDatabases
 from engine.js.wire import ChildChannel
 from engine.projection.databases import OpenDatabases
 from engine.store.reads import open_reads
@@ -41,8 +41,15 @@ def main(databases: Databases = open_databases) -> None:
     told = json.loads(os.environ.pop(ENVIRONMENT))
     clock = SystemClock(told.get("clock_offset", 0))
     reads: EngineReads | None = open_reads(told["engine_url"]) if told.get("engine_url") else None
+    sites = databases(told, clock)
+
+    def cycles() -> CycleSteps:
+        from engine.lifecycle.steps import Steps  # most children never do a step of a job
+
+        return Steps(sites, reads, clock, told.get("jobs", {}))
+
     with socket.socket(fileno=descriptor) as end:
-        Child(ChildChannel(end), databases(told, clock), reads, clock).serve()
+        Child(ChildChannel(end), sites, reads, clock, cycles).serve()
 
 
 if __name__ == "__main__":

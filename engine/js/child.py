@@ -58,13 +58,14 @@ class Child:
         databases: SiteDatabases,
         reads: EngineReads | None,
         clock: Clock,
-        cycles: CycleSteps | None = None,
+        cycles: Callable[[], CycleSteps] | None = None,
     ) -> None:
         self._channel = channel
         self._databases = databases
         self._reads = reads
         self._clock = clock
-        self._cycles = cycles
+        self._open_cycles = cycles
+        self._cycles: CycleSteps | None = None
         #: Scripts that wrote last time: they take the write lock at their first call.
         self._writers: set[tuple[str, str]] = set()
         self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
@@ -223,7 +224,9 @@ class Child:
 
     def _cycle(self, job: dict[str, Any]) -> None:
         site = site_from_dict(job["site"])
-        assert self._cycles is not None
+        if self._cycles is None:
+            assert self._open_cycles is not None
+            self._cycles = self._open_cycles()
         self._databases.migrate(site, self._migration(site))
         answer = self._cycles.run(site, SessionSpec(**job["spec"]), job["task"], self._ask)
         logs = [[line.at, line.level, line.message] for line in answer.logs]

@@ -168,6 +168,10 @@ class SiteDatabases(Protocol):
         """A session; a ``writer`` takes the write lock at its first call, a reader only when it writes."""
         ...
 
+    def database(self, site: Site) -> Any:
+        """The site's DB, for the engine's own statements."""
+        ...
+
     def outcome(self, site: Site, spec: SessionSpec) -> bytes | None:
         """The outcome the inbox holds under the key, if any (a fence is none)."""
         ...

@@ -51,8 +51,9 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS monitor_batch (iteration_id TEXT NOT NULL, key TEXT NOT NULL,
     value_json TEXT NOT NULL, PRIMARY KEY (iteration_id, key))""",
     """CREATE TABLE IF NOT EXISTS monitor_iterations (iteration_id TEXT PRIMARY KEY, job_id TEXT NOT NULL,
-    number BIG NOT NULL, engine TEXT NOT NULL, workflow_id TEXT NOT NULL, version TEXT NOT NULL, urls_json TEXT NOT NULL,
-    next_url INTEGER NOT NULL, status TEXT NOT NULL, started_at BIG NOT NULL, finished_at BIG)""",
+    number BIG NOT NULL, engine TEXT NOT NULL, workflow_id TEXT NOT NULL, version TEXT NOT NULL,
+    urls_json TEXT NOT NULL, next_url INTEGER NOT NULL, status TEXT NOT NULL, started_at BIG NOT NULL,
+    finished_at BIG)""",
     "CREATE INDEX IF NOT EXISTS monitor_iterations_job ON monitor_iterations (job_id, number)",
     "CREATE UNIQUE INDEX IF NOT EXISTS monitor_iterations_workflow ON monitor_iterations (engine, workflow_id)",
     # after_cycle: the cycle of a queue whose worker went on with this one, "" = it was begun with the iteration

@@ -92,6 +92,8 @@ class RunContext:
     survived: Callable[[], Awaitable[None]] = _unnoticed
     #: Store ops now; they stay whatever becomes of this one. Raises OpError or LeaseLost.
     emit: Callable[[Sequence[NewOp]], Awaitable[None]] = _unavailable
+    #: The texts all jobs share, by name of the call. Raises OpError.
+    kv: Callable[[str, Mapping[str, Any]], Awaitable[Any]] = _unavailable
     #: The op goes on without a slot of the worker, and edges of kind ``begun`` to it are met. Raises LeaseLost.
     background: Callable[[], Awaitable[None]] = _unavailable
 

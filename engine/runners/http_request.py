@@ -75,7 +75,7 @@ def read_request(op: Op) -> FetchRequest:
     return FetchRequest(
         method=method,
         url_text=url_text,
-        url=_url(url_text),
+        url=checked_url(url_text),
         headers=headers,
         content_type=_named(headers, "content-type") or (FORM if form else None),
         body_text=body_text,
@@ -132,7 +132,8 @@ def _object(text: str, what: str) -> dict[str, Any]:
     return value
 
 
-def _url(text: str) -> httpx.URL:
+def checked_url(text: str) -> httpx.URL:
+    """An absolute http or https URL. Raises OpError ``invalid_input``, ``invalid_request``."""
     if not text:
         raise _invalid("input.request.url is blank")
     try:

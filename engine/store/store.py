@@ -30,6 +30,7 @@ from engine.store import (
     claim,
     fork,
     homes,
+    kv,
     leases,
     machines,
     migrate,
@@ -274,6 +275,11 @@ class Store:
         """What a page is recognised by, if it was seen before."""
         with self.database.read() as connection:
             return validators.find(connection, scope, variant)
+
+    def kv(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Answer a call about the texts that all jobs share; a change that was made before is not made again."""
+        with self.database.write() as connection:
+            return kv.answer(connection, name, arguments, self.clock.now())
 
     def meet(self, machine: str, hostname: str, system: str, address: str) -> None:
         """Remember a machine that runs hooks."""

@@ -157,6 +157,9 @@ def _context(
     async def survived() -> None:
         await bench.database.until_done(bench.store.forgive, lease.token)
 
+    async def kv(name: str, arguments: Mapping[str, Any]) -> Any:
+        return await bench.database.until_done(bench.store.kv, name, arguments)
+
     async def background() -> None:
         await bench.database.until_done(bench.store.begun, lease)
         detached()
@@ -180,4 +183,5 @@ def _context(
         survived=survived,
         emit=emit,
         background=background,
+        kv=kv,
     )
