@@ -42,10 +42,6 @@ class Rig:
         self._hooks = Hooks(scripts, self.clock, self.ask, self.extensions)
         return self._hooks
 
-    def again(self) -> None:
-        """What was going on in memory is lost: a new isolate, the ctx of the journal."""
-        self.close_hooks()
-
     def call(self, stage: str, *arguments: Any, seq: int = 0) -> Called:
         """Call a hook of the loaded scripts in the current cycle."""
         assert self._hooks is not None
