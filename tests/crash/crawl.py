@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from engine.app import scan_verbs, submit_verb
@@ -17,8 +16,16 @@ from engine.config import ManifestDirectory, Settings
 from engine.dialect import Database, database_url
 from engine.plugins.registry import discover
 from engine.resources import resource
+from engine.verbs import VerbSpec
+from tests import warm
+from tests.warm import Warm
 
-ROOT = Path(__file__).resolve().parents[2]
+
+@cache
+def verbs_of_books(manifest: Path) -> dict[str, VerbSpec]:
+    """The verbs of the site, read once."""
+    registry = discover(Settings(manifest_dirs=(ManifestDirectory(manifest, "flag"),)))
+    return {verb.name: verb for verb in scan_verbs(registry.site("books"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +47,15 @@ class Crawl:
             sites_dir=self.sites_dir,
             manifest_dirs=(ManifestDirectory(resource("sites"), "flag"),),
         )
-        registry = discover(settings)
-        verb = next(spec for spec in scan_verbs(registry.site("books")) if spec.name == "crawl")
+        verb = verbs_of_books(resource("sites"))["crawl"]
         values = {"default": {"base_url": base_url, "max_pages": max_pages}}
-        submit_verb(settings, registry, "books", verb, values, self.workflow)
+        submit_verb(settings, discover(settings), "books", verb, values, self.workflow)
 
-    def start(self, point: str = "none", children: int = 2) -> subprocess.Popen[bytes]:
+    def start(self, point: str = "none") -> Warm:
         """A worker that dies at ``point``, once for this crawl."""
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.crash.worker_main", self.engine_db, str(self.sites_dir)),
-                *(str(resource("sites")), str(self.folder / f"marker-{point}"), point, str(children)),
-            ],
-            cwd=ROOT,
-        )
+        marker = self.folder / f"marker-{point}"
+        arguments = (self.engine_db, self.sites_dir, resource("sites"), marker, point)
+        return warm.start("tests.crash.worker_main:main", arguments)
 
     def open_ops(self) -> int:
         """How many ops have not ended."""
@@ -100,7 +102,7 @@ class Crawl:
             assert site.execute("SELECT count(*) FROM scraper_records").fetchone() == (pages,)
 
 
-def await_running(crawl: Crawl, seconds: float, workers: Sequence[subprocess.Popen[bytes]]) -> bool:
+def await_running(crawl: Crawl, seconds: float, workers: Sequence[Warm]) -> bool:
     """Let the crawl go on for ``seconds``, then until an op is running; False where all workers ended first."""
     with crawl.looking() as running:
         deadline = time.monotonic() + seconds

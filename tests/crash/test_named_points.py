@@ -25,9 +25,9 @@ def test_a_killed_worker_loses_and_doubles_nothing(engine_url: str, tmp_path: Pa
     crawl = Crawl(engine_url, tmp_path)
     with serve_books(SMALL) as base_url:
         crawl.submit(base_url)
-        first = crawl.start(point, children=1)
+        first = crawl.start(point)
         assert first.wait(60) == -9
-        second = crawl.start(point, children=1)
+        second = crawl.start(point)
         assert second.wait(60) == 0
     crawl.assert_exactly_once(SMALL.pages, SMALL.per_page)
 

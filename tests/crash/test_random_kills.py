@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from engine.demo import Catalogue, serve_books
 from tests.crash.crawl import Crawl, await_running
+from tests.warm import Warm
 
 #: 1,000 ops: a fetch and an extraction for each of 10 list pages and 490 books.
 THOUSAND = Catalogue(pages=10, per_page=49)
@@ -20,7 +20,7 @@ def storm(crawl: Crawl, catalogue: Catalogue, kills: int, seed: int) -> int:
     """Kill one of two workers ``kills`` times, each time with at least one op running; how many landed."""
     draw = random.Random(seed)
     landed = 0
-    workers: list[subprocess.Popen[bytes]] = []
+    workers: list[Warm] = []
     try:
         while True:
             workers = [worker for worker in workers if worker.poll() is None]

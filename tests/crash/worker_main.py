@@ -1,7 +1,7 @@
 """A real worker process that kills itself, once, at a named point.
 
-``python -m tests.crash.worker_main ENGINE_DB SITES_DIR MANIFESTS MARKER POINT CHILDREN``: the point is taken once per
-MARKER file, so that a worker started again runs through.
+Its arguments are ENGINE_DB SITES_DIR MANIFESTS MARKER POINT: the point is taken once per MARKER file, so that a worker
+started again runs through.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FragileStore(Store):
 
 def main() -> None:
     """Run one worker until idle."""
-    engine_db, sites_dir, manifests, marker, point, children = sys.argv[1:7]
+    engine_db, sites_dir, manifests, marker, point = sys.argv[1:6]
     FragileStore.point, FragileStore.marker = point, Path(marker)
     settings = Settings(
         engine_db=engine_db,
@@ -79,15 +79,11 @@ def main() -> None:
         manifest_dirs=tuple(ManifestDirectory(Path(item), "flag") for item in manifests.split(os.pathsep)),
         site_database_url=os.environ.get("SCRAPER_SITE_DATABASE_URL"),
     )
-    options = WorkerOptions(
-        machine_id=machine_id(settings.sites_dir), until_idle=True, js_processes=int(children), max_workers=8
-    )
+    # one child: two would mean three, for the spare, and most of what a killed worker costs
+    machine = machine_id(settings.sites_dir)
+    options = WorkerOptions(machine_id=machine, until_idle=True, js_processes=1, max_workers=8)
     child = (sys.executable, "-m", "tests.crash.child_main", marker, point)
     store = FragileStore.open(engine_db)
     if point == "inside-engine-commit" and isinstance(store, FragileStore):
         store.die_before_commits()
     run_worker(settings, discover(settings), options, Silent(), store=store, child=child)
-
-
-if __name__ == "__main__":
-    main()
