@@ -9,9 +9,6 @@ from __future__ import annotations
 from engine.projection.archive import transaction
 from engine.projection.session import Database
 
-#: What only the engine may write: a script that changed it would undo the guarantees.
-GUARDED = ("hook_journal", "monitor_calls", "monitor_commits", "monitor_cycles", "monitor_iterations")
-
 _LAST = "hook_journal"
 
 
@@ -24,7 +21,7 @@ def create_tables(database: Database) -> None:
         integer, serial = ("BIGINT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
     with transaction(database):
         for statement in _TABLES:
-            database.run(statement.replace("SERIAL", serial).replace("BIG", integer))
+            database.run(statement.replace("BIG", integer).replace("SERIAL", serial))
 
 
 #: Instants (``…_at``) are microseconds as everywhere in the engine; texts ending in ``_json`` are JSON.

@@ -14,7 +14,18 @@ from engine.js.ports import DatabaseBusy, Rows, SqlRefused, SqlValue
 
 BUSY_SECONDS = 10.0
 #: Tables only the engine writes.
-GUARDED = frozenset({"scraper_inbox", "scraper_inbox_meta", "schema_migrations"})
+GUARDED = frozenset(
+    {
+        "scraper_inbox",
+        "scraper_inbox_meta",
+        "schema_migrations",
+        "hook_journal",
+        "monitor_calls",
+        "monitor_commits",
+        "monitor_cycles",
+        "monitor_iterations",
+    }
+)
 
 _DENIED = frozenset({22, 24, 25, 32})  # TRANSACTION, ATTACH, DETACH, SAVEPOINT
 _WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE})

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, Table, delete, select, update
 
 from engine.clock import Micros
 from engine.counting import NotANumber, advance
@@ -40,22 +40,25 @@ def _once(connection: Connection, told: Mapping[str, Any], change: _Change, now:
     """The result of a change, which is made unless it was made before."""
     mine = (kv_call.c.scope == told["scope"]) & (kv_call.c.call == told["call"])
     # whoever enters the row makes the change; a second one waits here for the first to commit
-    entered = connection.execute(
-        insert_or_ignore(connection, kv_call),
-        {"scope": told["scope"], "call": told["call"], "result_json": "null", "at": now},
-    ).rowcount
-    if not entered:
+    row = {"scope": told["scope"], "call": told["call"], "result_json": "null", "at": now}
+    if not _enter(connection, kv_call, row):
         return json.loads(connection.execute(select(kv_call.c.result_json).where(mine)).scalar_one())
     result = change(connection, told, now)
     connection.execute(update(kv_call).where(mine).values(result_json=json.dumps(result)))
     return result
 
 
+def _enter(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless its key is taken; whether it was inserted."""
+    key = next(iter(table.primary_key))
+    return connection.execute(insert_or_ignore(connection, table).values(**row).returning(key)).first() is not None
+
+
 def _set(connection: Connection, told: Mapping[str, Any], now: Micros) -> None:
     changed = connection.execute(update(kv).where(kv.c.key == told["key"]).values(value=told["value"], updated_at=now))
     if not changed.rowcount:
         row = {"key": told["key"], "value": told["value"], "updated_at": now}
-        if not connection.execute(insert_or_ignore(connection, kv), row).rowcount:
+        if not _enter(connection, kv, row):
             _set(connection, told, now)
 
 
@@ -72,7 +75,7 @@ def _incr(connection: Connection, told: Mapping[str, Any], now: Micros) -> dict[
         return {"value": told["default"], "fault": str(error)}
     if stored is None:
         row = {"key": told["key"], "value": json.dumps(number), "updated_at": now}
-        if not connection.execute(insert_or_ignore(connection, kv), row).rowcount:
+        if not _enter(connection, kv, row):
             return _incr(connection, told, now)
         return {"value": number}
     connection.execute(update(kv).where(mine).values(value=json.dumps(number), updated_at=now))

@@ -23,8 +23,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 def fresh(rig: Rig, hooks: str, defer: str | None = None, **cycle: Any) -> Hooks:
     """These scripts in a new cycle."""
-    number = int(rig.cycle.cycle_id.rpartition("/")[2]) + 1
-    rig.cycle = rig.new_cycle(f"deals/1/{number}", **cycle)
+    rig.next_cycle(**cycle)
     rig.logs.clear()
     return rig.load(hooks, defer)
 
