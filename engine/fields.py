@@ -9,8 +9,9 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from engine.errors import UsageError
 from engine.faults import did_you_mean
-from engine.verbs import VerbField
+from engine.verbs import VerbField, VerbSpec
 
 #: Field types whose value is a list: their flag may be repeated, and commas separate.
 LIST_TYPES = frozenset({"stringList", "choiceList", "intList", "floatList"})
@@ -46,6 +47,49 @@ def default_value(field: VerbField) -> Any:
     if isinstance(default, float) and field.type == "int" and default.is_integer():
         return int(default)
     return default
+
+
+def read_fields(verb: VerbSpec, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The values of a verb by section, from plain values by field name: what is not given has its default.
+
+    Raises UsageError with every fault.
+    """
+    values: dict[str, dict[str, Any]] = {section.slug: {} for section in verb.sections}
+    left = dict(given)
+    faults: list[str] = []
+    for slug, field in ((section.slug, field) for section in verb.sections for field in section.fields):
+        name = next((name for name in (field.name, flag_name(field)) if name in left), field.name)
+        raw = left.pop(name, None)
+        try:
+            value = default_value(field) if raw is None else _plain(field, raw)
+        except ValueError as error:
+            faults.append(f"{field.name}: {error}")
+            continue
+        if value is not None:
+            values[slug][field.name] = value
+        elif field.required:
+            faults.append(f"{field.name} is required")
+    names = [field.name for section in verb.sections for field in section.fields]
+    for name in left:
+        hint = did_you_mean(name, names) or f"its fields: {', '.join(names) or 'none'}"
+        faults.append(f'verb "{verb.name}" has no field "{name}"; {hint}')
+    if faults:
+        raise UsageError("; ".join(faults))
+    return values
+
+
+def _plain(field: VerbField, raw: Any) -> Any:
+    if isinstance(raw, list) and field.type in LIST_TYPES:
+        return read_value(field, [_text(item) for item in raw])
+    if isinstance(raw, bool) and field.type == "bool":
+        return raw
+    return read_value(field, _text(raw))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is neither a text nor a number")  # noqa: TRY004 - one error for the caller
+    return str(value)
 
 
 def _one(field: VerbField, text: str) -> Any:

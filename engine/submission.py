@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from engine.clock import SECOND, rfc3339
+from engine.clock import SECOND, Micros, rfc3339
 from engine.errors import OpError, SubmissionRefused
 from engine.js.jobs import ChildBusy, VerbJob, VerbOutcome
 from engine.js.pool import JsPool, ScriptFailed
 from engine.js.ports import SessionSpec
 from engine.js.spec import strings
-from engine.model import LogLine, NewWorkflow
+from engine.model import LogLine, NewOp, NewWorkflow
 from engine.plugins.site import Site
 from engine.store.store import Store
 from engine.store.types import Submitted
@@ -35,6 +36,16 @@ class Submission:
     logs: tuple[LogLine, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where and when a verb runs."""
+
+    engine_uuid: str
+    #: The machine of the site's DB.
+    home: str
+    now: Micros
+
+
 async def submit(
     store: Store,
     pool: JsPool,
@@ -48,31 +59,52 @@ async def submit(
     chosen = workflow_id or f"{site.name}-{verb.name}-{time.time_ns()}"
     store.refuse_taken(chosen)
     store.put_policies(site.name, site.queue_policies, site.default_policy)
-    home = store.home_of(site.name, machine)
+    place = Place(engine_uuid=store.uuid, home=store.home_of(site.name, machine), now=store.clock.now())
+    stored: list[Submission] = []
+
+    async def accept(new: NewWorkflow, outcome: VerbOutcome) -> None:
+        stored.append(_submission(store.submit(new), outcome))
+
+    try:
+        await seed(pool, site, verb, values, chosen, place, accept)
+    except SubmissionRefused:
+        # what the verb wrote to the site DB is lost, but the workflow stands
+        if not stored:
+            raise
+    return stored[0]
+
+
+async def seed(
+    pool: JsPool,
+    site: Site,
+    verb: VerbSpec,
+    values: Mapping[str, Mapping[str, Any]],
+    workflow_id: str,
+    place: Place,
+    accept: Callable[[NewWorkflow, VerbOutcome], Awaitable[None]],
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run a verb and hand the workflow it asks for to ``accept``. Raises SubmissionRefused and what that raises."""
     flat = {name: value for section in values.values() for name, value in section.items()}
     workflow = NewWorkflow(
-        id=chosen,
+        id=workflow_id,
         site=site.name,
         name=f"{site.name} {verb.name} submission",
         input=json.dumps(flat, ensure_ascii=False),
-        metadata={"submitVerb": verb.full_path},
+        metadata={"submitVerb": verb.full_path, **metadata},
     )
-    stored: list[Submission] = []
 
-    async def accept(outcome: VerbOutcome) -> None:
-        stored.append(_store(store, site, home, _named(workflow, outcome), outcome))
+    async def take(outcome: VerbOutcome) -> None:
+        await accept(replace(_named(workflow, outcome), ops=_placed(site, place.home, outcome)), outcome)
 
     try:
-        await pool.verb(_job(store, site, verb, values, workflow), accept)
+        await pool.verb(_job(place, site, verb, values, workflow), take)
     except ScriptFailed as failed:
         raise _refused(verb, failed.error) from failed
     except OpError as error:
-        if stored:
-            return stored[0]
         raise _refused(verb, error) from error
     except ChildBusy as busy:
         raise SubmissionRefused("site_db_busy", f"the site database is busy: {busy}") from busy
-    return stored[0]
 
 
 def _refused(verb: VerbSpec, error: OpError) -> SubmissionRefused:
@@ -83,9 +115,9 @@ def _refused(verb: VerbSpec, error: OpError) -> SubmissionRefused:
 
 
 def _job(
-    store: Store, site: Site, verb: VerbSpec, values: Mapping[str, Mapping[str, Any]], workflow: NewWorkflow
+    place: Place, site: Site, verb: VerbSpec, values: Mapping[str, Mapping[str, Any]], workflow: NewWorkflow
 ) -> VerbJob:
-    now = store.clock.now()
+    now = place.now
     assert site.verbs_root is not None
     path = site.verbs_root / verb.source_file
     entry = path.relative_to(site.root).as_posix() if path.is_relative_to(site.root) else verb.source_file
@@ -111,7 +143,7 @@ def _job(
         },
     }
     spec = SessionSpec(
-        engine_uuid=store.uuid,
+        engine_uuid=place.engine_uuid,
         op_key=f"verb:{workflow.id}:{now}",
         generation=0,
         claimed_at=now,
@@ -146,12 +178,14 @@ def _returned(outcome: VerbOutcome) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _store(store: Store, site: Site, home: str, workflow: NewWorkflow, outcome: VerbOutcome) -> Submission:
-    ops = tuple(
+def _placed(site: Site, home: str, outcome: VerbOutcome) -> tuple[NewOp, ...]:
+    return tuple(
         replace(op, machine=site.machine_for(op.kind, home) if op.site == site.name else "")
         for op in outcome.result.emitted
     )
-    submitted = store.submit(replace(workflow, ops=ops))
+
+
+def _submission(submitted: Submitted, outcome: VerbOutcome) -> Submission:
     returned = _returned(outcome)
     target = outcome.settings.get("targetOpID") or returned.get("targetOpID")
     data = json.dumps(returned["data"], ensure_ascii=False) if "data" in returned else outcome.result.data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -9,7 +10,8 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from engine.clock import MINUTE, Micros
-from engine.schedules import After, Cron, Every, Missed, Overlap, Rule, Schedule
+from engine.durations import format_duration, parse_duration
+from engine.schedules import SHORTEST, After, Cron, Every, Missed, Overlap, Rule, Schedule
 
 #: A due time that nobody looked at for longer than this was missed.
 GRACE: Micros = MINUTE
@@ -163,3 +165,42 @@ def after_pause(rule: Rule, due: Micros | None, now: Micros, *, running: bool) -
     if due is not None and due > now:
         return due
     return next_due(rule, now, now if due is None else due)
+
+
+class BadRule(ValueError):
+    """A rule that says nothing, or the wrong thing. ``key`` is what to mend, "" for the rule as a whole."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def read_rule(plain: Mapping[str, Any]) -> Rule:
+    """The rule that the keys ``cron`` (with ``timezone``), ``every`` or ``after`` say. Raises BadRule."""
+    given = [key for key in ("cron", "every", "after") if plain.get(key) is not None]
+    if len(given) != 1:
+        raise BadRule("", f"needs one of cron, every and after{', not several' if given else ''}")
+    (key,) = given
+    if key == "cron":
+        return _read_cron(str(plain["cron"]), str(plain.get("timezone") or "UTC"))
+    if plain.get("timezone") is not None:
+        raise BadRule("timezone", f"goes with cron only, not with {key}")
+    try:
+        duration = parse_duration(plain[key])
+    except ValueError as error:
+        raise BadRule(key, str(error)) from error
+    if duration < SHORTEST:
+        raise BadRule(key, f"must be at least {format_duration(SHORTEST)}")
+    return Every(duration) if key == "every" else After(duration)
+
+
+def _read_cron(expression: str, timezone: str) -> Rule:
+    try:
+        _zone(timezone)
+    except ValueError as error:
+        raise BadRule("timezone", str(error)) from error
+    try:
+        check_cron(expression, timezone)
+    except ValueError as error:
+        raise BadRule("cron", str(error)) from error
+    return Cron(" ".join(expression.split()), timezone)

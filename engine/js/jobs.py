@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ class ChildBusy(Exception):
 
 
 def site_to_dict(site: Site) -> dict[str, Any]:
-    """A site as plain values."""
-    plain = asdict(site)
+    """A site as plain values: what a child needs to know of it."""
+    plain = asdict(replace(site, schedules=()))
     return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
 
 
@@ -84,6 +84,7 @@ def site_from_dict(plain: Mapping[str, Any]) -> Site:
     values["js"] = JsSettings(**values["js"])
     values["http"] = HttpSettings(**values["http"])
     values["hook_dirs"] = tuple(values["hook_dirs"])
+    values["schedules"] = ()
     return Site(**values)
 
 

@@ -18,6 +18,7 @@ from engine.durations import parse_duration
 from engine.errors import SiteError
 from engine.faults import Fault, report
 from engine.model import QueuePolicy
+from engine.plugins.schedules import read_schedules, schedule_faults
 from engine.plugins.site import HttpSettings, JsSettings, Proxies, Site, is_proxy
 from engine.resources import resource
 
@@ -72,6 +73,7 @@ def _meaning(document: Document, value: Any) -> Iterator[Fault]:
     for section, key in (("js", "timeout"), ("http", "timeout")):
         yield from _duration(document, (section, key), _inner(value, section).get(key))
     yield from _proxies(document, _inner(value, "http"))
+    yield from schedule_faults(document, value.get("schedules"))
 
 
 def _inner(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -226,6 +228,7 @@ def _site(directory: Path, file: Path, value: Mapping[str, Any], js: JsSettings)
         interpreters=dict(value.get("interpreters", {})),
         hook_config=dict(value.get("hookConfig", {})),
         jobs_root=root("jobsRoot"),
+        schedules=read_schedules(value["name"], value.get("schedules") or ()),
     )
 
 

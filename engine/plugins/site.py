@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from engine.clock import SECOND, Micros
 from engine.model import QueuePolicy
+from engine.schedules import NewSchedule
 
 #: Op kinds that run a site's code against its site DB: where that is an SQLite file they stay on its home machine.
 HOMED_KINDS = frozenset({"js", "hook", "cycle"})
@@ -85,6 +86,7 @@ class Site:
     interpreters: Mapping[str, str] = field(default_factory=dict)
     hook_config: Mapping[str, Any] = field(default_factory=dict)
     jobs_root: Path | None = None
+    schedules: tuple[NewSchedule, ...] = ()
 
     def machine_for(self, kind: str, home: str) -> str:
         """The machine that must run an op of ``kind``: the site DB's ``home`` or "" for any."""

@@ -95,6 +95,12 @@ def next_look(connection: Connection, sites: Sequence[str], after: Micros) -> Mi
     return None if found is None else int(found)
 
 
+def due_sites(connection: Connection, sites: Sequence[str], now: Micros) -> tuple[str, ...]:
+    """Of these sites, those with a schedule to be looked at now."""
+    query = select(schedule.c.site).where(schedule.c.look_at <= now, schedule.c.site.in_(sites)).distinct()
+    return tuple(connection.scalars(query))
+
+
 def due_rows(connection: Connection, sites: Sequence[str], now: Micros, limit: int, verbs: int) -> Sequence[Any]:
     """The rows to be looked at now; those of verbs only while ``verbs`` can be run."""
     query = _DUE if verbs > 0 else _DUE_OPS

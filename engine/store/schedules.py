@@ -130,7 +130,12 @@ class Schedules:
         A list of ops is stored at once, a verb is left to the next worker; both wait for the end of a run under way
         unless runs may overlap. ``place`` pins an op to its machine. Raises UsageError.
         """
-        self._know_lanes(tuple(map(place, _ops(self.get(site, name)))))
+        with self._database.read() as connection:
+            before = connection.execute(_one(site, name)).one_or_none()
+        placed: dict[tuple[int, str], tuple[NewOp, ...]] = {}
+        if before is not None and isinstance(target := stored_target(before.target_json), OpsTarget):
+            placed[before.pk, before.target_json] = tuple(map(place, target.ops))
+            self._know_lanes(placed[before.pk, before.target_json])
         with self._database.write() as connection:
             row = _find(connection, site, name)
             known, now = schedule_from_row(row), self._clock.now()
@@ -141,7 +146,6 @@ class Schedules:
             if row.firing is None and not is_blocked(row):
                 columns["look_at"] = now
             connection.execute(update(schedule).where(schedule.c.pk == row.pk).values(columns))
-            placed = {(row.pk, row.target_json): tuple(map(place, _ops(known)))}
             try:
                 self._round(connection, now, "", placed, 0, {}).run([row.pk])
             except Spoiled as spoiled:
@@ -153,6 +157,17 @@ class Schedules:
         """When the timer has to look at a schedule of these sites again; later than ``after``."""
         with self._database.read() as connection:
             return firing.next_look(connection, sorted(sites), after)
+
+    def held(self, sites: Iterable[str]) -> bool:
+        """Whether a worker holds a due time of these sites."""
+        query = select(schedule.c.pk).where(schedule.c.token.is_not(None), schedule.c.site.in_(sorted(sites)))
+        with self._database.read() as connection:
+            return connection.execute(query.limit(1)).first() is not None
+
+    def due_sites(self, sites: Iterable[str], now: Micros) -> tuple[str, ...]:
+        """Of these sites, those with a schedule to be looked at now."""
+        with self._database.read() as connection:
+            return firing.due_sites(connection, sorted(sites), now)
 
     def fire(self, sites: Iterable[str], worker: str, place: Place, verbs: int) -> Fired:
         """Take the next step of up to a batch of schedules that have come due.
@@ -237,10 +252,6 @@ def _all(connection: Connection, site: str | None) -> tuple[Schedule, ...]:
     query = SCHEDULE.order_by(schedule.c.site, schedule.c.name)
     rows = connection.execute(query if site is None else query.where(schedule.c.site == site))
     return tuple(schedule_from_row(row) for row in rows)
-
-
-def _ops(known: Schedule) -> tuple[NewOp, ...]:
-    return known.target.ops if isinstance(known.target, OpsTarget) else ()
 
 
 def _one(site: str, name: str) -> Select[Any]:

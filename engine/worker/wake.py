@@ -18,6 +18,8 @@ class Wake:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
+        #: Set by every ring; cleared by the timer, which has pauses of its own.
+        self.rung = asyncio.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="scraper-wake", daemon=True)
         self._thread.start()
@@ -25,6 +27,7 @@ class Wake:
     def ring(self) -> None:
         """End the present pause, or the next one if none is under way."""
         self._event.set()
+        self.rung.set()
 
     def clear(self) -> None:
         """Forget earlier rings: called before a claim looks at the database."""

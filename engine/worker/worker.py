@@ -23,6 +23,7 @@ from engine.worker.committer import Committer
 from engine.worker.execute import Workbench, execute
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
+from engine.worker.timer import Timer
 from engine.worker.wake import Wake
 
 log = logging.getLogger("scraper.worker")
@@ -56,6 +57,8 @@ class Worker:
     heartbeat: Heartbeat
     wake: Wake
     observer: Observer
+    #: None: schedules are left to other workers.
+    timer: Timer | None = None
     #: Seconds that an op which is told to end may take for it.
     patience: float = 0.0
     report: WorkerReport = field(default_factory=WorkerReport)
@@ -87,8 +90,9 @@ class Worker:
         beats = asyncio.create_task(self.heartbeat.run(self.tokens, self.revoke, self.report))
         commits = asyncio.create_task(self.committer.run())
         loop = asyncio.create_task(self._loop())
+        timer = [] if self.timer is None else [asyncio.create_task(self.timer.run())]
         try:
-            done, _ = await asyncio.wait({beats, commits, loop}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({beats, commits, loop, *timer}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         except BaseException:
@@ -96,8 +100,9 @@ class Worker:
             self._aborted = True
             raise
         finally:
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
+            for task in (loop, *timer):
+                task.cancel()
+            await asyncio.gather(loop, *timer, return_exceptions=True)
             await self._drain()
             beats.cancel()
             commits.cancel()
@@ -232,6 +237,8 @@ class Worker:
         if self.options.until is not None and await asyncio.to_thread(self.options.until):
             return True
         if not self.options.until_idle or claimed or self._slots:
+            return False
+        if self.timer is not None and await self.timer.busy():
             return False
         return await self.bench.database.until_done(self.store.idle, self.options.machine_id, self.options.sites)
 

@@ -8,8 +8,9 @@ from engine.store.store import Store
 from tests.fakes import FakeClock
 from tests.schedules.agenda import Agenda
 from tests.store.conftest import migrated_database, migrated_file, store
+from tests.worker.conftest import either_lab, lab
 
-__all__ = ["agenda", "migrated_database", "migrated_file", "store"]
+__all__ = ["agenda", "either_lab", "lab", "migrated_database", "migrated_file", "store"]
 
 
 @pytest.fixture
