@@ -79,6 +79,7 @@ def serve(
     try:
         with serve_books(Catalogue(pages=1, per_page=9), port) as base_url, suppress(KeyboardInterrupt):
             say(f"{base_url}/catalogue/page-1.html and the nine pages it links to; Ctrl-C ends")
+            say(f"{base_url}/shop/prices.html and deals.html, which change: what the site watch-demo watches")
             sys.stdout.flush()
             threading.Event().wait()
     except OSError as error:

@@ -12,6 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
 
+from engine.demo_shop import Shop
+
+#: Where the pages are that the site ``watch-demo`` watches.
+PORT = 8642
+
 _SUBJECTS = (
     "Lantern",
     "Harbour",
@@ -117,7 +122,7 @@ def serve_books(catalogue: Catalogue | None = None, port: int = 0) -> Iterator[s
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            page = shown.render(self.path)
+            page = shown.render(self.path) or Shop().render(self.path)
             body = page if page is not None else b"<h1>not found</h1>"
             self.send_response(200 if page is not None else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
