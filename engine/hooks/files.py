@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 #: More files than this are counted but not listed.
 LISTED = 5_000
@@ -26,6 +27,7 @@ _TYPES = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _UNKNOWN = "application/octet-stream"
 
 
@@ -51,11 +53,11 @@ class Output:
 
 
 def survey(directory: Path) -> Output:
-    """The output in ``directory``; links are neither followed nor listed, a directory that is gone is empty."""
+    """The output in ``directory``; links are neither followed nor listed, a link or nothing in its place is empty."""
     files: list[OutputFile] = []
     weights: Counter[str] = Counter()
     count = 0
-    for path, size in _regular(directory, ""):
+    for path, size in () if directory.is_symlink() else _regular(directory, ""):
         count += 1
         kind = mimetype(path)
         weights[kind] += size
@@ -64,6 +66,32 @@ def survey(directory: Path) -> Output:
     files.sort(key=lambda file: file.path)
     kinds = tuple(kind for kind, _ in sorted(weights.items(), key=lambda item: (-item[1], item[0])))
     return Output(tuple(files), count, sum(weights.values()), kinds)
+
+
+def open_output(directory: Path, path: str) -> BinaryIO:
+    """A file that :func:`survey` listed, if that is what is still there: no link is followed, no pipe waited for.
+
+    Raises OSError.
+    """
+    *folders, name = path.split("/")
+    inside = os.open(directory, _FOLDER)
+    try:
+        for folder in folders:
+            outer, inside = inside, os.open(_step(folder), _FOLDER, dir_fd=inside)
+            os.close(outer)
+        file = os.fdopen(os.open(_step(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inside), "rb")
+    finally:
+        os.close(inside)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is no regular file")
+    return file
+
+
+def _step(name: str) -> str:
+    if name in ("", ".", ".."):
+        raise OSError(f'"{name}" is no name of a file')
+    return name
 
 
 def mimetype(path: str) -> str:

@@ -247,7 +247,8 @@ def process_of(file: Path, since: float) -> int | None:
     It must be ours, have started after ``since`` (when its snapshot's hooks began) and before the file was written.
     """
     try:
-        pid = int(file.read_text()[:32].split()[0])
+        with file.open("rb") as reader:
+            pid = int(reader.read(32).split()[0])
         written = file.stat().st_mtime
         owner = (_PROC / str(pid)).stat().st_uid
         fields = _stat(pid)

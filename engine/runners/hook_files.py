@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import OpError
+from engine.hooks.files import open_output
 from engine.hooks.layout import Place
 from engine.hooks.process import pid_files
 from engine.hooks.records import storable
@@ -53,10 +53,7 @@ def read_text(place: Place, results: Sequence[tuple[str, str]], left: int) -> st
         for name, about in sorted(json.loads(files).items()):
             if left <= 0 or about.get("mimetype") not in ("text/plain", "text/markdown"):
                 continue
-            with (
-                suppress(OSError),
-                open(os.open(place.plugin(plugin) / name, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file,
-            ):
+            with suppress(OSError, ValueError), open_output(place.plugin(plugin), name) as file:
                 text = file.read(left)
                 left -= len(text)
                 texts.append(storable(text.decode("utf-8", "replace")))
