@@ -26,13 +26,14 @@ def _faults(document: Document, number: int, one: Mapping[str, Any], seen: set[s
 
     place = ("schedules", number)
     where = spell("site", document.value, place)
-    name = one.get("name")
+    name = one.get("name") or one.get("verb")
     if isinstance(name, str) and name:
         if not NAME.fullmatch(name):
-            message = f'{where}.name "{name}" must be made of letters, digits, ".", "_" and "-"'
+            message = f'{where}.name must be made of letters, digits, ".", "_" and "-", not "{name}"'
             yield document.fault((*place, "name"), message)
         if name in seen:
-            yield document.fault((*place, "name"), f'site.schedules contains duplicate schedule "{name}"')
+            hint = "" if one.get("name") else "give it a name of its own"
+            yield document.fault((*place, "name"), f'site.schedules contains duplicate schedule "{name}"', hint)
         seen.add(name)
     if not all(_readable(one.get(key)) for key in ("cron", "every", "after", "timezone")):
         return
@@ -58,7 +59,7 @@ def read_schedules(site: str, schedules: Sequence[Mapping[str, Any]]) -> tuple[N
     return tuple(
         NewSchedule(
             site=site,
-            name=one["name"],
+            name=one.get("name") or one["verb"],
             rule=read_rule(one),
             target=VerbTarget(one["verb"], dict(one.get("values") or {})),
             overlap=Overlap(one.get("overlap", "skip")),

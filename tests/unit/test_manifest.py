@@ -10,6 +10,7 @@ from engine.clock import SECOND
 from engine.model import QueuePolicy
 from engine.plugins.manifest import InvalidManifest, load_site
 from engine.plugins.site import HttpSettings, JsSettings, Site
+from engine.schedules import Every, NewSchedule, Origin, VerbTarget
 
 FULL = """\
 name: nereval
@@ -80,6 +81,15 @@ def test_every_key_reaches_the_site(tmp_path: Path) -> None:
         hook_dirs=("hooks", "/opt/hooks"),
         interpreters={"py": "/usr/bin/python3"},
         jobs_root=tmp_path / "jobs",
+        schedules=(
+            NewSchedule(
+                site="nereval",
+                name="seed",
+                rule=Every(3600 * SECOND),
+                target=VerbTarget("seed"),
+                origin=Origin.MANIFEST,
+            ),
+        ),
     )
 
 
