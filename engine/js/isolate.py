@@ -109,24 +109,18 @@ class _Execution:
     def _drive(self) -> None:
         try:
             drive = self._isolate.eval(_opening(self._more), self._left())
-            self._drain()
             while not self._settled():
                 pause = self._isolate.call(drive, "next", self._left())
                 if pause < 0:
                     return
                 time.sleep(min(pause / 1000, self._left()))
                 self._isolate.call(drive, "timers", self._left())
-                self._drain()
         except (JSTimeoutException, JSOOMException):
             raise
         except JSEvalException as error:
             if self._isolate.out_of_memory:
                 raise JSOOMException from None
             raise OpError("runner_error", str(error)) from None
-
-    def _drain(self) -> None:
-        """A barrier: what a call left in the microtask queue runs before this returns, or is stopped with it."""
-        self._isolate.eval("0", self._left())
 
     def _settled(self) -> bool:
         return self._done is not None or self._failure is not None
