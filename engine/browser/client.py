@@ -139,7 +139,8 @@ class Browser:
             with self._lock:
                 left, self._waiting = self._waiting, {}
             for future in left.values():
-                future.set_exception(gone)
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(gone)
 
     def _settle(self, frame: Frame) -> None:
         with self._lock:

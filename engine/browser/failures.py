@@ -30,6 +30,14 @@ _CRASHED = (
 )
 _LONGEST = 1_000
 
+_SAID = re.compile(r"\[err\] (.*)")
+_ENDED = re.compile(r"process did exit: ([^>]*)")
+#: Where Chromium's own words need an explanation.
+_KNOWN = {
+    "sandboxing failed": 'its sandbox does not work here (or not for root): set browser.sandbox to "never", or mend it',
+    "without having a XServer": "headless: false needs a display",
+}
+
 
 def classified(error: Exception) -> OpError:
     """The error of an op for whatever went wrong in a browser."""
@@ -52,6 +60,17 @@ def classified(error: Exception) -> OpError:
     if kind == "Error":
         return OpError("page_error", message)
     return OpError("browser_failed", f"{kind}: {message}", retryable=True)
+
+
+def unstarted(program: str, error: Exception) -> OpError:
+    """The error for a Chromium that did not start, out of Playwright's long account of it."""
+    text = _COLOUR.sub("", str(error))
+    known = next((reason for sign, reason in _KNOWN.items() if sign in text), None)
+    said = list(dict.fromkeys(_SAID.findall(text)))
+    telling = [line for line in said if "FATAL" in line or "ERROR" in line] or said
+    ended = _ENDED.search(text)
+    reason = known or "; ".join(telling[:2]) or (ended.group(1) if ended else _tidy(text))
+    return OpError("browser_failed", f"{program} did not start: {reason[:_LONGEST]}", retryable=True)
 
 
 def _tidy(text: str) -> str:

@@ -19,10 +19,13 @@ from engine.liveness import is_dead, own_identity, start_time
 
 #: Tells processes whose they are: the identity of their owner, then their directory.
 MARK = "SCRAPER_BROWSER_OF"
-PREFIX = "scraper-browser-"
+PREFIX = "scraper-web-"
 
 _PROC = Path("/proc")
 _OWNER = "owner"
+#: A longer directory leaves Chromium no room for the path of its socket.
+_ROOM = 36
+_SHORT = Path("/tmp")
 #: After SIGKILL: what has not gone by then sits in the kernel.
 _KILLED = 5.0
 _LOOK = 0.01
@@ -30,7 +33,7 @@ _LOOK = 0.01
 
 def new_scratch() -> Path:
     """A directory for one browser of this process."""
-    scratch = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+    scratch = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_places()[0])).resolve()
     (scratch / _OWNER).write_text(own_identity())
     return scratch
 
@@ -44,8 +47,8 @@ def processes_of(scratch: Path) -> list[int]:
     """The living processes of the browser that works in ``scratch``, but for this one."""
     name = str(scratch).encode()
     found = []
-    for entry in os.listdir(_PROC):
-        if entry.isdigit() and int(entry) != os.getpid() and any(name in text for text in _texts(entry)):
+    for entry in _processes():
+        if int(entry) != os.getpid() and any(name in text for text in _texts(entry)):
             found.append(int(entry))
     return [pid for pid in found if start_time(pid) is not None]
 
@@ -77,19 +80,32 @@ def end_forgotten() -> int:
 
 def _forgotten() -> set[Path]:
     found = set()
-    for file in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*/{_OWNER}"):
-        with contextlib.suppress(OSError):
-            if is_dead(file.read_text()):
-                found.add(file.parent)
+    for place in _places():
+        for file in place.glob(f"{PREFIX}*/{_OWNER}"):
+            with contextlib.suppress(OSError):
+                if is_dead(file.read_text()):
+                    found.add(file.parent)
     wanted = f"{MARK}=".encode()
-    for entry in os.listdir(_PROC):
-        if not entry.isdigit():
-            continue
+    for entry in _processes():
         for variable in _read(_PROC / entry / "environ").split(b"\0"):
             owner, _, scratch = variable.removeprefix(wanted).decode("utf-8", "replace").partition(";")
             if variable.startswith(wanted) and PREFIX in scratch and is_dead(owner):
                 found.add(Path(scratch))
     return found
+
+
+def _places() -> list[Path]:
+    """Where browsers work, and where they may have worked."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    return [usual, _SHORT.resolve()] if len(str(usual)) <= _ROOM else [_SHORT.resolve(), usual]
+
+
+def _processes() -> list[str]:
+    try:
+        return [entry for entry in os.listdir(_PROC) if entry.isdigit()]
+    except OSError:
+        # without /proc only the host ends its browser, and Playwright's driver where the host was killed
+        return []
 
 
 def _texts(entry: str) -> tuple[bytes, bytes]:

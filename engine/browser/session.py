@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from engine.browser.failures import unstarted
 from engine.browser.navigation import Navigation, rendered
 from engine.errors import OpError
 
@@ -80,7 +80,7 @@ class Session:
                 handle_sighup=False,
             )
         except Exception as error:
-            raise OpError("browser_failed", f"{given['program']} did not start: {_reason(error)}", True) from error
+            raise unstarted(given["program"], error) from error
 
     async def _attach(self, given: Mapping[str, Any]) -> int:
         if self._browser is None:
@@ -173,13 +173,6 @@ def _proxy(url: str | None) -> dict[str, str] | None:
     if parts.username:
         told |= {"username": parts.username, "password": parts.password or ""}
     return told
-
-
-def _reason(error: Exception) -> str:
-    """The line of Playwright's long account that says why Chromium did not start."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "ERROR:" in line or "sandbox" in line.lower() or "DISPLAY" in line]
-    return " ".join([*lines[:1], *telling[:2]])[:1_000] or sys.platform
 
 
 def _late(url: str, seconds: float, selector: str | None) -> OpError:
