@@ -11,7 +11,6 @@ long as the rest of an isolate; so an idle one holds it from the first isolate o
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from functools import cache
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -34,6 +33,8 @@ class Isolate:
     def __init__(self, heap_bytes: int) -> None:
         self._drained: SimpleQueue[None] = SimpleQueue()
         self._answer: Any = None
+        #: A script could not be stopped: nothing but :meth:`close` may follow.
+        self.is_stuck = False
         self._arguments: dict[str, Any] = {}
         self._dll, _ = _library()
 
@@ -99,8 +100,10 @@ class Isolate:
         except Empty:
             self._dll.mr_cancel_task(self._handle, task)
             self._dll.mr_cancel_task(self._handle, barrier)
-            with suppress(Empty):
+            try:
                 self._drained.get(timeout=_STOP_SECONDS)
+            except Empty:
+                self.is_stuck = True
             raise JSTimeoutException from None
         return self._ctx._value_handle_to_python(self._ctx._wrap_raw_handle(self._answer))
 
