@@ -135,6 +135,8 @@ class HookInput:
     event: str
     ground: Ground
     position: int
+    #: A daemon that was dismissed and is started again for a hook that runs again.
+    revived: bool = False
 
     def dump(self) -> str:
         """As the op's input."""
@@ -201,6 +203,30 @@ def chain(
         over = Dependency(name, EdgeKind.SETTLED)
         (lasting if dismissed_at_end(spec.bg_policy, ground) else finite).append(over)
     return Chain(tuple(ops), last, tuple(finite), tuple(lasting))
+
+
+def revived_daemon(site: str, scope: Scope, hook: Hook, emitter: str, process: str) -> NewOp:
+    """The op that starts a daemon again after ``process``; of several only the first is kept."""
+    row = result_id(scope, hook)
+    op_input = HookInput(
+        scope=scope,
+        plugin=hook.plugin,
+        file=hook.name.file,
+        path=str(hook.path),
+        event=hook.name.event,
+        ground=hook.name.ground,
+        position=0,
+        revived=True,
+    )
+    return NewOp(
+        id=f"{row}{scope.suffix}@{emitter}",
+        kind=KIND,
+        site=site,
+        queue=BACKGROUND,
+        dedup_key=f"{row}@{process}",
+        input=op_input.dump(),
+        metadata={"task": "hook", "plugin": hook.plugin, "hook": hook.name.file},
+    )
 
 
 def dismissed_at_end(policy: BgPolicy, ground: Ground) -> bool:

@@ -12,6 +12,8 @@ from engine.hooks.urls import domain
 
 #: The engine's own files are kept here, beside the directories of the plugins and never in them.
 PRIVATE = ".hooks"
+#: A file there that says that all but the daemons of the scope is over.
+CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Traces:
     def waiting(self) -> Path:
         """Since when it waits for a daemon that is being started again."""
         return self._file("waiting")
+
+    @property
+    def queued(self) -> Path:
+        """Since when it waits for its turn among the foreground hooks."""
+        return self._file("queued")
 
     def forget(self) -> None:
         """Remove what an earlier attempt left."""

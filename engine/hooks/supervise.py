@@ -44,6 +44,10 @@ TAIL = 4_000
 Take = Callable[[Sequence[HookRecord]], Awaitable[None]]
 
 
+async def _nothing_to_do() -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What is to be run, and how long it may take."""
@@ -71,6 +75,10 @@ class Watch:
     take: Take
     #: Called once, when the hook has first said something on stdout, or has ended.
     spoke: Callable[[], None] = lambda: None
+    #: Called before its process is started.
+    starting: Callable[[], None] = lambda: None
+    #: Called instead where a process that an earlier claim started goes on, or has ended with its exit code.
+    resumed: Callable[[], Awaitable[None]] = _nothing_to_do
     #: Called once, when its process runs.
     spawned: Callable[[float], None] = lambda _began: None
     #: Whether everything the hook serves is over: it is then told to end.
@@ -86,8 +94,10 @@ class Watch:
         """Run the hook to its end. A cancellation ends it first, in the way a timeout would."""
         found = await self._found()
         if found is not None:
+            await self.resumed()
             return found
-        if self._child is None and not self.adopted:
+        if not self.adopted:
+            self.starting()
             if self.over():
                 self._speak()
                 return End(code=SKIPPED)
@@ -98,6 +108,8 @@ class Watch:
                 return End(code=126, unlaunched=f"could not be started: {error}")
         self.spawned(self.began)
         try:
+            if self.adopted:
+                await self.resumed()
             return await self._watch()
         except asyncio.CancelledError:
             # without its record the hook is nobody's to adopt, and how it ends now says nothing about it
@@ -119,18 +131,19 @@ class Watch:
         """What an earlier claim of the op left: a hook that still runs (adopted), one that has ended, or nothing."""
         traces = self.job.traces
         if self.job.claim == 0:
-            self._clear()
+            self._forget_end()
             return None
         record = read_record(traces.pid)
         if record is None or record.op != self.job.op:
             await end_marked(self.job.mark, self.job.grace)
-            self._clear()
+            self._forget_end()
             return None
         self.began, self.pid = record.began, record.pid
         if record.alive() and record.orphaned():
             self.adopted = True
             with contextlib.suppress(OSError):
                 write_record(traces.pid, replace(record, owner=self.job.owner, claim=self.job.claim))
+                traces.dismissed.unlink(missing_ok=True)
             return None
         if record.alive():
             # its worker lives, but has lost the op: it is ending it, and if it is not, somebody must
@@ -142,8 +155,13 @@ class Watch:
             return self._judged(code)
         else:
             await end_marked(self.job.mark, self.job.grace)
-        self._clear()
+        self._forget_end()
         return None
+
+    def _forget_end(self) -> None:
+        """How an earlier run ended; who ran it stays known until it is known who runs it now."""
+        with contextlib.suppress(OSError):
+            self.job.traces.exit.unlink(missing_ok=True)
 
     def _clear(self) -> None:
         with contextlib.suppress(OSError):
@@ -170,6 +188,7 @@ class Watch:
         )
         with contextlib.suppress(OSError):  # a full disk: the mark in its environment still finds it
             write_record(job.traces.pid, record)
+            job.traces.dismissed.unlink(missing_ok=True)
 
     async def _watch(self) -> End:
         exited = asyncio.ensure_future(wait_for(self.pid))

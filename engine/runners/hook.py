@@ -9,7 +9,7 @@ from engine.clock import SECOND, Clock
 from engine.codec import decode_result
 from engine.config import Settings
 from engine.errors import LeaseLost, OpError, ScraperError
-from engine.hooks.graph import HookInput
+from engine.hooks.graph import CrawlSpec, HookInput
 from engine.hooks.inputs import inherited
 from engine.hooks.process import become_subreaper, end_marked
 from engine.liveness import own_identity
@@ -22,6 +22,7 @@ from engine.runners.hook_hands import Hands, mark_of, own_address, session_spec
 from engine.runners.hook_projection import Projector
 from engine.runners.hook_run import HookRun
 from engine.runners.hook_scope import ScopeRun
+from engine.runners.hook_wait import release
 
 
 def hook_runner(settings: Settings, clock: Clock) -> HookRunner:
@@ -58,7 +59,6 @@ class HookRunner:
             stored = await self._hands.projector.outcome(ctx.site, session_spec(ctx))
             if stored is not None:
                 return decode_result(stored)
-        ctx.started()
         try:
             return await self._task(ctx)
         except ScraperError as error:
@@ -67,10 +67,13 @@ class HookRunner:
     async def _task(self, ctx: RunContext) -> Result:
         match ctx.op.metadata.get("task"):
             case "hook":
+                # it begins when its process does: one that outlived its worker has lost nothing
                 return await self._hook(ctx)
             case "binary":
+                ctx.started()
                 return await BinaryRun(self._hands, ctx).run()
             case _:
+                ctx.started()
                 return await ScopeRun(self._hands, ctx).run()
 
     async def _hook(self, ctx: RunContext) -> Result:
@@ -88,7 +91,9 @@ class HookRunner:
             # first the row: from then on the run that lost the op writes nothing
             with contextlib.suppress(LeaseLost, OpError):
                 await self._give_up(ctx, "the op was canceled, or lost its worker too often")
-            await end_marked(mark_of(ctx, HookInput.load(ctx.op.input).scope.id), self._hands.grace)
+            given = HookInput.load(ctx.op.input)
+            await end_marked(mark_of(ctx, given.scope.id), self._hands.grace)
+            release(given, CrawlSpec.load(ctx.op.workflow.input))
         for generation in ctx.fence:
             await self._hands.projector.fence(ctx.site, session_spec(ctx, generation))
         stored = await self._hands.projector.fence(ctx.site, session_spec(ctx))

@@ -9,12 +9,9 @@ from pathlib import Path
 
 from engine.errors import OpError
 from engine.hooks.files import open_output
-from engine.hooks.layout import Place
+from engine.hooks.layout import CLOSED, Place
 from engine.hooks.process import pid_files
 from engine.hooks.records import storable
-
-#: A file in the private directory of a scope that says that all but its daemons is over.
-CLOSED = "closed"
 
 
 def make_place(place: Place, data: Path) -> None:

@@ -5,36 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.clock import SECOND, rfc3339
+from engine.clock import rfc3339
 from engine.codec import encode_result
 from engine.errors import LeaseLost, OpError
 from engine.hooks.binaries import from_record
+from engine.hooks.daemons import is_over
 from engine.hooks.files import Output, survey
 from engine.hooks.graph import CrawlSpec, HookInput, control, dismissed_at_end, snapshot_op
 from engine.hooks.inputs import environment, flags
 from engine.hooks.launch import CannotLaunch, command
-from engine.hooks.layout import Place, Traces, crawl_place
+from engine.hooks.layout import Place, crawl_place
 from engine.hooks.naming import Ground, parse_name
 from engine.hooks.outcome import End, Verdict, judge
-from engine.hooks.process import read_exit, read_record
 from engine.hooks.records import storable, text_in
 from engine.hooks.supervise import Job, Watch, stderr_tail
 from engine.model import LogLine, MachineFacts, Result
 from engine.projection import archive_rows as rows
 from engine.projection.archive import Statement
 from engine.retry import delay, may_retry
-from engine.runners.base import Refund, RunContext, RunFailed
-from engine.runners.hook_files import CLOSED
+from engine.runners.base import RunContext, RunFailed
 from engine.runners.hook_hands import Hands, mark_of, paths_of
 from engine.runners.hook_records import Sink
+from engine.runners.hook_wait import Admission
 
-#: Before another look at a daemon that is being started again.
-_PAUSE = SECOND // 4
 _LOG_LINES = 50
 #: How often a snapshot is begun; a hook that removes its snapshot's directory would have it begun for ever.
 _ROUNDS = 3
@@ -63,6 +60,10 @@ class HookRun:
                 return Result(data='{"status": "superseded"}')
             if self._given.scope.round < _ROUNDS and not await asyncio.to_thread(self._place.private.is_dir):
                 return await self._begin_again()
+        async with Admission(self._hands, self._ctx, self._given, self._spec).granted():
+            return await self._finish()
+
+    async def _finish(self) -> Result:
         end, watch = await self._run()
         output = await asyncio.to_thread(survey, self._place.plugin(self._given.plugin))
         warnings = [*self._faults, *watch.stream.warnings, *self._sink.warnings]
@@ -96,12 +97,11 @@ class HookRun:
             job = None
             end = End(code=error.code, unlaunched=str(error))
         words = list(job.words) if job is not None else [self._given.path]
-        if self._ctx.lease.earlier_claims and self._given.ground is Ground.FOREGROUND:
-            await asyncio.to_thread(self._await_daemons)
         await self._begin(words)
         if job is None:
+            self._ctx.started()
             return end, Watch(_nothing(self._traces), self._sink.take)
-        watch = Watch(job, self._sink.take, over=self._over)
+        watch = Watch(job, self._sink.take, over=self._over, starting=self._ctx.started, resumed=self._resumed)
         if self._given.ground is Ground.FOREGROUND:
             return await watch.run(), watch
         spawned, spoke = asyncio.Event(), asyncio.Event()
@@ -114,6 +114,10 @@ class HookRun:
             detaching.cancel()
             await asyncio.gather(detaching, return_exceptions=True)
 
+    async def _resumed(self) -> None:
+        await self._ctx.survived()
+        self._ctx.started()
+
     async def _detach(self, spawned: asyncio.Event, spoke: asyncio.Event, patience: float) -> None:
         await spawned.wait()
         if self._given.ground in (Ground.FINITE, Ground.DAEMON):
@@ -125,37 +129,7 @@ class HookRun:
     def _over(self) -> bool:
         if not dismissed_at_end(self._spec.bg_policy, self._given.ground):
             return False
-        return (self._place.private / CLOSED).exists()
-
-    def _await_daemons(self) -> None:
-        """Daemons that died with their worker are started again before the hooks that need them go on.
-
-        Raises Refund meanwhile: the daemon may need the place this hook would hold.
-        """
-        waiting, limit = self._traces.waiting, self._spec.ready_max
-        with contextlib.suppress(OSError):
-            if not any(self._missing(file, limit) for file in self._daemons()):
-                waiting.unlink(missing_ok=True)
-                return
-            if not waiting.exists():
-                waiting.touch()
-            if time.time() - waiting.stat().st_mtime < limit:
-                raise Refund("a daemon that ran before this hook is being started again", _PAUSE)
-
-    def _daemons(self) -> list[Path]:
-        return [file for file in self._place.private.glob("*.daemon.bg.*.pid.json") if file.is_file()]
-
-    @staticmethod
-    def _missing(file: Path, limit: float) -> bool:
-        """Whether a daemon has gone without having ended, or has come again and not said anything yet."""
-        traces = Traces(file.with_name(file.name.removesuffix(".pid.json")))
-        record = read_record(file)
-        if record is None or read_exit(traces.exit) is not None:
-            return False
-        if not record.alive():
-            return record.orphaned()
-        silent = not traces.stdout.exists() or traces.stdout.stat().st_size == 0
-        return silent and time.time() - record.began < limit
+        return is_over(self._place)
 
     def _job(self, known: MachineFacts) -> Job:
         given, spec, site = self._given, self._spec, self._ctx.site
@@ -225,7 +199,7 @@ class HookRun:
                 at=at,
             )
         ]
-        if self._ctx.lease.earlier_claims:
+        if self._ctx.lease.earlier_claims or self._given.revived:
             statements.extend(rows.reopen(scope.crawl_id, scope.snapshot_id, at))
         await self._hands.write(self._ctx, statements)
 
@@ -250,7 +224,7 @@ class HookRun:
         title = await asyncio.to_thread(self._title, verdict)
         if title and scope.kind == "snapshot":
             statements.append(rows.change_snapshot(scope.id, title=title, at=rfc3339(now)))
-        again = [self._reseal()] if ctx.lease.earlier_claims else []
+        again = [self._reseal()] if ctx.lease.earlier_claims or self._given.revived else []
         logs = tuple(LogLine(at=now, message=storable(text), level="warn") for text in warnings[:_LOG_LINES])
         if verdict.again:
             await self._hands.write(ctx, statements)

@@ -41,5 +41,6 @@ def start_worker(lab: Lab, *more: str, grace: str = "5s", **env: str) -> subproc
             lab.folder / "home", SCRAPER_HOOKS_GRACE=grace, SCRAPER_HOOKS_DATA_DIR=str(lab.settings.data_dir), **env
         ),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

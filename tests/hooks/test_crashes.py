@@ -15,9 +15,6 @@ import pytest
 from tests.hooks.crashing import await_file, living, start_worker
 from tests.hooks.lab import Lab, record
 
-#: However often the same op is hit, it is not given up.
-PATIENT = {"SCRAPER_LEASES_MAX_LOST": "1000"}
-
 
 def claims(lab: Lab, where: str = "1 = 1") -> int:
     """How many claims there have been."""
@@ -43,7 +40,7 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     dice = random.Random(7)
     for _ in range(kills):
         before = claims(lab)
-        worker = start_worker(lab, "--until-idle", **PATIENT)
+        worker = start_worker(lab, "--until-idle")
         while claims(lab) == before and worker.poll() is None:
             time.sleep(0.01)
         time.sleep(0.4 * dice.random())
@@ -52,7 +49,7 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     lost = claims(lab, "state IN ('lease_lost', 'running')")
     print(f"{kills} kills: {lost} claims lost")
     assert lost >= kills
-    worker = start_worker(lab, "--until-idle", **PATIENT)
+    worker = start_worker(lab, "--until-idle")
     assert worker.wait(timeout=600) == 0
     assert living(lab) == []
     assert lab.statuses() == ["sealed"] * (snapshots + 1)

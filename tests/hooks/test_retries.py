@@ -1,0 +1,88 @@
+"""Hooks that run again beside and after the others (HOOK-56, HOOK-57, HOOK-65)."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.app import open_store
+from engine.clock import MILLISECOND, SECOND
+from engine.hooks.layout import Place
+from engine.hooks.process import PidRecord, write_record
+from engine.hooks.turn import Turn
+from engine.liveness import identity, own_identity
+from tests.hooks.crashing import living
+from tests.hooks.lab import Lab
+
+DAEMON = "touch up; trap 'rm -f up; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    assert living(made) == []
+
+
+def test_a_retry_after_the_seal_has_the_daemons_of_the_first_attempt(lab: Lab) -> None:
+    lab.hook("chrome/on_CrawlSetup__90_chrome.daemon.bg.sh", DAEMON)
+    lab.hook("tab/on_Snapshot__05_tab.daemon.bg.sh", f'test -e "$CRAWL_DIR/chrome/up" || exit 1\n{DAEMON}')
+    lab.hook(
+        "pdf/on_Snapshot__50_pdf.sh",
+        '[ -e second ] || { touch second; exit 1; }; test -e ../tab/up && test -e "$CRAWL_DIR/chrome/up" && exit 10',
+    )
+    lab.add(retry_delay=3600 * SECOND, attempts=2)
+    lab.work(until_idle=False, until=lambda: lab.statuses() == ["sealed", "sealed"])
+    assert living(lab) == []
+    with contextlib.closing(open_store(lab.settings)) as store:
+        assert store.hurry("c1") == 1
+    lab.work()
+    rows = lab.results("status, attempts").values()
+    assert [(row["plugin"], row["status"], row["attempts"]) for row in rows] == [
+        ("chrome", "succeeded", 1),
+        ("tab", "succeeded", 1),
+        ("pdf", "skipped", 2),
+    ]
+    assert lab.statuses() == ["sealed", "sealed"]
+
+
+def test_a_retry_never_runs_beside_another_foreground_hook_of_its_snapshot(lab: Lab) -> None:
+    alone = f"mkdir {lab.folder}/page || touch {lab.folder}/clash; sleep 0.4; rmdir {lab.folder}/page; exit 10"
+    lab.hook("a/on_Snapshot__10_a.sh", f"[ -e second ] || {{ touch second; exit 1; }}; {alone}")
+    lab.hook("b/on_Snapshot__20_b.sh", alone)
+    lab.hook("c/on_Snapshot__30_c.sh", alone)
+    lab.crawl(retry_delay=MILLISECOND, attempts=2)
+    assert not (lab.folder / "clash").exists()
+    assert [row["status"] for row in lab.results("status").values()] == ["skipped"] * 3
+    assert lab.statuses() == ["sealed", "sealed"]
+
+
+def test_the_turn_is_one_hooks_at_a_time_and_over_with_its_process(tmp_path: Path) -> None:
+    place, worker = Place(tmp_path), own_identity()
+    gone = f"{worker.rpartition(' ')[0]} 1"  # this pid, at another time
+    traces = [place.traces("p", f"on_Snapshot__{number}0_x.sh") for number in (1, 2)]
+    first, second = (Turn(place, one, worker) for one in traces)
+    assert first.take()
+    assert second.take(), "without a directory there is nothing to keep others from"
+    place.private.mkdir()
+    assert first.take()
+    assert not second.take()
+    assert Turn(place, traces[0], gone).take(), "a later claim of the same hook takes over"
+    first.give_back()
+    assert second.take(), "the later worker is dead"
+    second.give_back()
+    assert first.take()
+    first.give_back()
+    # a worker that is gone; its hook runs on, then ends
+    assert Turn(place, traces[0], gone).take()
+    child = subprocess.Popen(["sleep", "60"])
+    known = {"pid": child.pid, "process": identity(child.pid), "owner": "", "machine": "m", "op": "o"}
+    write_record(traces[0].pid, PidRecord(**known, claim=0, began=0.0))  # type: ignore[arg-type]
+    assert not second.take()
+    child.kill()
+    child.wait()
+    assert second.take()
