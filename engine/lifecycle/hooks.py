@@ -136,14 +136,15 @@ class Hooks:
         before = isolate.heap_bytes
         try:
             answer = isolate.call(self._scripts.hook_seconds)
-            heap = isolate.heap_bytes
         except Discarded as lost:
             host.interrupt()
-            answer, heap = {"kind": "threw", "error": {"message": str(lost)}, "ctx": None}, before
-            self._discard()
+            answer = {"kind": "threw", "error": {"message": str(lost)}, "ctx": None}
         finally:
             host.end()
             self._take_logs(host)
+        heap = before if isolate.is_spent else isolate.heap_bytes
+        if isolate.is_spent:
+            self._discard()
         if host.busy:
             raise DatabaseBusy("the site database was busy while the hook ran")
         if answer["ctx"] is not None:

@@ -134,6 +134,8 @@ class HookHost(Host):
         return None if read is None else read()
 
     def _start(self, call: list[Any]) -> int:
+        if self._over:
+            raise HostError("the hook is over")
         run, resources = self._function(self._later, call[0]), self.resources
         return self.later.start(lambda: run(resources, call[1]))
 

@@ -55,6 +55,8 @@ class HookIsolate:
     def __init__(self, host: HookHost, heap_bytes: int, extensions: Sequence[Extension] = ()) -> None:
         self._host = host
         self._heap_bytes = heap_bytes
+        #: Whatever becomes of the call, no other may follow.
+        self.is_spent = False
         self._isolate = Isolate(heap_bytes)
         self._bridge = HostCall(self._isolate, host.call)
         self._isolate.set_global("$notify", self._bridge.function)
@@ -73,7 +75,6 @@ class HookIsolate:
         try:
             for name, source in sources:
                 self._isolate.eval(f"{source}\n//# sourceURL={name}", _left(deadline))
-                self._isolate.eval("0", _left(deadline))
             found = self._isolate.eval(f'$hooks("offer", {{{offered}}})', _left(deadline))
             self._isolate.eval("delete globalThis.$hooks; 0")
         except JSTimeoutException:
@@ -91,31 +92,30 @@ class HookIsolate:
         try:
             try:
                 self._drive(deadline)
-                self._drain(deadline)
             except JSTimeoutException:
                 self._expire(late)
-        except JSOOMException:
-            raise Discarded(f"the hook needed more than {self._heap_bytes >> 20} MB of heap") from None
-        except JSTimeoutException:
-            raise Discarded(late) from None
         except JSEvalException as error:
-            if self._isolate.out_of_memory:
-                raise Discarded(f"the hook needed more than {self._heap_bytes >> 20} MB of heap") from None
-            raise Discarded(str(error).strip().partition("\n")[0]) from None
+            self.is_spent = True
+            if self._host.answer is None:
+                raise Discarded(self._why(error, late)) from None
         finally:
-            self._bridge.release()
+            if not self._isolate.is_stuck:
+                self._bridge.release()
         if self._host.answer is None:
             raise Discarded(late)
         return self._host.answer
 
+    def _why(self, error: JSEvalException, late: str) -> str:
+        if isinstance(error, JSOOMException) or (not self._isolate.is_stuck and self._isolate.out_of_memory):
+            return f"the hook needed more than {self._heap_bytes >> 20} MB of heap"
+        return late if isinstance(error, JSTimeoutException) else str(error).strip().partition("\n")[0]
+
     def _drive(self, deadline: float) -> None:
         self._run("call", deadline)
-        self._drain(deadline)
         later = self._host.later
         while self._host.answer is None:
             if later.wait(0):
                 self._run("complete", deadline)
-                self._drain(deadline)
                 continue
             pause = self._run("next", deadline)
             if pause < 0 and not later.pending:
@@ -128,23 +128,18 @@ class HookIsolate:
             else:
                 time.sleep(wait)
             self._run("timers", deadline)
-            self._drain(deadline)
 
     def _expire(self, why: str) -> None:
         """End the hook with an error; its deferred functions still run."""
-        if self._host.answer is not None:
-            # the hook has ended; what it left behind does not
+        if self._host.answer is not None or self._isolate.is_stuck:
+            # the hook has ended and what it left behind does not, or there is no getting in any more
             raise JSTimeoutException
         self._host.why = why
         deadline = time.monotonic() + _LAST_SECONDS
         self._run("expire", deadline)
-        self._drain(deadline)
 
     def _run(self, command: str, deadline: float) -> Any:
         return self._isolate.call(self._hooks, command, self._left(deadline))
-
-    def _drain(self, deadline: float) -> None:
-        self._isolate.eval("0", self._left(deadline))
 
     def _left(self, deadline: float) -> float:
         left = deadline + self._host.waited - time.monotonic()

@@ -52,7 +52,7 @@ def lose_the_end(rig: Rig, stage: str, *arguments: Any) -> None:
     def lost(*_: object) -> None:
         raise ConnectionError("killed")
 
-    rig.cycle.journal.finish_all = lost  # type: ignore[method-assign]
+    rig.cycle.journal.finish_all = lost  # type: ignore[assignment, method-assign]
     with pytest.raises(ConnectionError):
         rig.call(stage, *arguments)
 
@@ -270,7 +270,12 @@ def test_hooks_of_many_items_end_together_and_each_is_kept(rig: Rig) -> None:
     loaded = rig.load(hooks)
     begun: list[int] = []
     begin = rig.database.begin_write
-    rig.database.begin_write = lambda: (begun.append(1), begin())[1]  # type: ignore[method-assign]
+
+    def counted() -> None:
+        begun.append(1)
+        begin()
+
+    rig.database.begin_write = counted  # type: ignore[method-assign]
     try:
         called = loaded.call_each("filter_item", items, rig.cycle)
     finally:
