@@ -35,6 +35,7 @@ class Root(LazyGroup):
         "worker": ("cli.worker", "Lease ops and run them; see who does."),
         "workflow": ("cli.workflow", "Look at workflows; watch, cancel, retry, fork and delete them."),
         "op": ("cli.op", "Look at single ops; retry and replay them."),
+        "schedule": ("cli.schedule", "Run verbs on schedules: list, add, pause, resume, run, delete."),
         "queue": ("cli.queue", "Look at queues; pause and resume them."),
         "artifact": ("cli.artifact", "List, print and save what ops produced."),
         "records": ("cli.records", "List and export the records of a site."),
