@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator
 from functools import cached_property, lru_cache
@@ -85,7 +86,8 @@ class Wire:
             try:
                 self._pools[through] = PooledTransport(self._trust, _LIMITS, through)
             except (httpx.InvalidURL, ValueError) as error:
-                raise OpError("transport_error", f'the proxy "{through}" is not usable: {error}', True) from error
+                named = re.sub(r"//[^/]*@", "//***@", str(through))
+                raise OpError("transport_error", f'the proxy "{named}" is not usable: {error}', True) from error
         return self._pools[through]
 
     def _environment(self, url: httpx.URL) -> str | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from engine.machine import machine_id
 from engine.model import Dependency, NewOp, RetryPolicy
 from engine.plugins.manifest import InvalidManifest, load_site
 from engine.plugins.site import HttpSettings, Proxies
+from tests import warm
 from tests.runners.ops import Context, body_of, data_of, fetch, fetch_failing, fetch_op, get, with_runner
 from tests.runners.socks import serve_socks
 from tests.servers import Call, in_turn, page, refused, serve, status
@@ -83,8 +82,8 @@ def test_the_cursor_is_exact_after_the_worker_is_killed(lab: Lab, tmp_path: Path
     with serve(page("page")) as a, serve(in_turn(hold, page("page"))) as b:
         rotating(lab, a.url, b.url)
         lab.submit(*crawl("1", "2", "3", "4"))
-        words = [lab.engine_db, str(sites), str(tmp_path / "plugins"), str(tmp_path / "marker"), "none", "1"]
-        worker = subprocess.Popen([sys.executable, "-m", "tests.crash.worker_main", *words])
+        words = (lab.engine_db, sites, tmp_path / "plugins", tmp_path / "marker", "none")
+        worker = warm.start("tests.crash.worker_main:main", words)
         try:
             b.wait(lambda seen: seen.paths() == ["/2"])
         finally:
@@ -161,6 +160,8 @@ def test_a_message_names_the_proxy_but_not_its_password() -> None:
     assert (error.code, error.retryable) == ("transport_error", True)
     assert f"through the proxy {gone.replace('http://', 'http://me:***@')}" in error.message
     assert "secret" not in error.message
+    error, _ = fetch_failing(get("http://shop.example/"), proxy="gopher://me:secret@old.example")
+    assert "gopher://***@old.example" in error.message
 
 
 @pytest.mark.parametrize(
