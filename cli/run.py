@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from cli import job
 from cli.hook import add_hook_commands
 from cli.invocation import Invocation, invocation_of
 from cli.log import LogFormat
@@ -94,6 +95,7 @@ def site_command(site: Site) -> Any:
 
     app.add_typer(verbs, name="run")
     add_hook_commands(app)
+    app.add_typer(job.app, name="job")
     return typer.main.get_command(app)
 
 
@@ -113,7 +115,7 @@ def submit(invocation: Invocation, verb: VerbSpec, values: dict[str, dict[str, A
     shown = _as_json(report)
     if invocation.output is Format.TABLE:
         _print(report)
-    status = _wait(invocation, report.workflow_id) if invocation.wait else None
+    status = work_until_ended(invocation, report.workflow_id) if invocation.wait else None
     if invocation.output is Format.JSON:
         print_json(shown if status is None else {**shown, "status": status})
     elif status is not None:
@@ -158,7 +160,7 @@ def _as_json(report: SubmitReport) -> dict[str, Any]:
     }
 
 
-def _wait(invocation: Invocation, workflow_id: str) -> str:
+def work_until_ended(invocation: Invocation, workflow_id: str) -> str:
     """Work until the workflow has ended; its status. Ops of unknown sites are left to other workers."""
     from cli.progress import watching
     from cli.watch import looks

@@ -23,8 +23,9 @@ from engine.clock import SECOND, Clock, SystemClock
 from engine.config import Settings
 from engine.dialect import database_url, shown
 from engine.errors import OpError, SiteError, UsageError
-from engine.js.jobs import ChildBusy
+from engine.js.jobs import ChildBusy, CycleJob
 from engine.js.pool import JsPool, PoolSettings, ScriptFailed
+from engine.js.ports import SessionSpec
 from engine.jschild import ENVIRONMENT
 from engine.liveness import own_identity
 from engine.machine import machine_id
@@ -60,6 +61,7 @@ __all__ = [
     "SubmitReport",
     "WorkerOptions",
     "WorkerReport",
+    "job_step",
     "migrate_site",
     "open_store",
     "rehome_site",
@@ -185,6 +187,24 @@ def replay_op(
                 return await replay(pool, run, job)
 
         return asyncio.run(rehearse())
+
+
+def job_step(settings: Settings, site: Site, task: Mapping[str, Any], seconds: float) -> Any:
+    """What a step of a job that needs no database comes to. Raises SiteError."""
+
+    async def refuse(name: str, _arguments: Mapping[str, Any]) -> Any:
+        raise OpError("runner_error", f"there is no {name} here")
+
+    async def ask() -> Any:
+        spec = SessionSpec(engine_uuid="", op_key="", generation=0, claimed_at=0, workflow_id="", op_id="")
+        job = CycleJob(site=site, spec=spec, task=task, timeout=round(seconds * SECOND), migrate=False)
+        async with _pool(_told(settings, None), size=1, settings=settings) as pool:
+            return (await pool.cycle(job, refuse)).header["value"]
+
+    try:
+        return asyncio.run(ask())
+    except OpError as error:
+        raise SiteError(error.message) from error
 
 
 def migrate_site(settings: Settings, site: Site) -> MigrationReport:

@@ -173,6 +173,17 @@ def records(
     ]
 
 
+def iteration_of(settings: Settings, store: Store, site: Site, workflow: str) -> str | None:
+    """The iteration that a workflow ran, None where it has not begun one."""
+    with _database(settings, store.clock, site) as database:
+        if database is None:
+            return None
+        rows = database.run(
+            "SELECT iteration_id FROM monitor_iterations WHERE engine = ? AND workflow_id = ?", (store.uuid, workflow)
+        )
+    return str(rows[0][0]) if rows else None
+
+
 def deliveries(settings: Settings, clock: Clock, site: Site, job: Job, limit: int) -> list[dict[str, Any]]:
     """What a job has announced or is to announce, newest first."""
     with _database(settings, clock, site) as database:

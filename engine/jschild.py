@@ -46,7 +46,7 @@ def main(databases: Databases = open_databases) -> None:
     def cycles() -> CycleSteps:
         from engine.lifecycle.steps import Steps  # most children never do a step of a job
 
-        return Steps(sites, reads, clock, told.get("jobs", {}))
+        return Steps(sites, reads, clock, told)
 
     with socket.socket(fileno=descriptor) as end:
         Child(ChildChannel(end), sites, reads, clock, cycles).serve()

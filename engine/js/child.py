@@ -227,7 +227,8 @@ class Child:
         if self._cycles is None:
             assert self._open_cycles is not None
             self._cycles = self._open_cycles()
-        self._databases.migrate(site, self._migration(site))
+        if job["migrate"]:
+            self._databases.migrate(site, self._migration(site))
         answer = self._cycles.run(site, SessionSpec(**job["spec"]), job["task"], self._ask)
         logs = [[line.at, line.level, line.message] for line in answer.logs]
         self._channel.send({"say": "stepped", "value": answer.value, "logs": logs}, answer.bodies)

@@ -62,6 +62,8 @@ class CycleJob:
     task: Mapping[str, Any]
     #: How long the child may be silent: no call of a hook takes longer.
     timeout: Micros = 60 * SECOND
+    #: Whether it needs the site DB.
+    migrate: bool = True
 
 
 class ChildBusy(Exception):

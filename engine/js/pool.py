@@ -188,7 +188,13 @@ class JsPool:
 
         Raises OpError, ChildBusy; a cancellation kills the child.
         """
-        message = {"do": "cycle", "site": site_to_dict(job.site), "spec": asdict(job.spec), "task": dict(job.task)}
+        message = {
+            "do": "cycle",
+            "site": site_to_dict(job.site),
+            "spec": asdict(job.spec),
+            "task": dict(job.task),
+            "migrate": job.migrate,
+        }
         async with self._child(job.timeout / SECOND) as child:
             await child.channel.send(message)
             while True:

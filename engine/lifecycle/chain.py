@@ -98,9 +98,16 @@ class Cycle:
     url: str
 
 
-def begin_op(site: str, job_id: str, *, scheduled: bool) -> NewOp:
-    """The op an iteration starts with."""
-    return _op(site, BEGIN, {"step": "begin", "job": job_id, "scheduled": scheduled})
+def begin_op(site: str, job_id: str, *, scheduled: bool = False, debug: bool = False) -> NewOp:
+    """The op an iteration starts with; one to ``debug`` stores and sends nothing."""
+    return _op(site, BEGIN, {"step": "begin", "job": job_id, "scheduled": scheduled, "debug": debug})
+
+
+def rehearsal_ops(plan: Plan, cycle: Cycle) -> tuple[NewOp, ...]:
+    """The ops of one cycle that ends before it stores anything."""
+    common = {"plan": plan.dump(), "cycle": asdict(cycle), "debug": True}
+    fetch = _op(plan.site, f"c{cycle.number}/fetch", {"step": "fetch", **common})
+    return fetch, _op(plan.site, f"c{cycle.number}/process", {"step": "process", **common}, [_after(fetch)])
 
 
 def iteration_ops(plan: Plan, cycles: Sequence[Cycle], start: Micros, stagger: Micros) -> tuple[NewOp, ...]:

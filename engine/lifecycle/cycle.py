@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,18 @@ class CycleRun:
         except OpError as error:
             return Outcome("error", error.message)
         return SUCCESS
+
+    def rehearse(self, fetched: Fetched) -> tuple[Outcome, list[Item]]:
+        """What would be stored: the pipeline up to before_store, its page and items left beside the job."""
+        self.job = replace(self.job, debug=True)
+        try:
+            items = self.items(fetched)
+            if isinstance(items, Outcome):
+                return items, []
+            chosen = verdicts.items_after(self.hook("before_store", items), items) if items else []
+        except OpError as error:
+            return Outcome("error", error.message), []
+        return (SKIPPED, []) if chosen is None else (SUCCESS, chosen)
 
     def items(self, fetched: Fetched) -> list[Item] | Outcome:
         """The pipeline up to the filter: what before_store gets."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import lru_cache
+from dataclasses import asdict, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +16,10 @@ from engine.clock import SECOND, Clock
 from engine.errors import OpError, SiteError, UsageError
 from engine.js.charset import decode_body
 from engine.js.ports import Ask, CycleAnswer, EngineReads, SessionSpec
-from engine.lifecycle.catalog import Version, discover, find, jobs_root, read_version, shared_root
+from engine.lifecycle.catalog import TESTS, Version, discover, find, jobs_root, read_version, shared_root
 from engine.lifecycle.chain import Cycle, Plan
 from engine.lifecycle.cycle import CycleRun, Fetched, Outcome
+from engine.lifecycle.extensions import Extension
 from engine.lifecycle.hooks import Hooks, find_hooks
 from engine.lifecycle.job import Job
 from engine.lifecycle.journal import Journal
@@ -50,7 +51,8 @@ class Steps:
         self._reads = reads
         self._clock = clock
         #: ``env``: what hooks may read of the environment; ``version``: the engine's.
-        self._settings = settings
+        self._jobs = settings.get("jobs", {})
+        self._browser = settings.get("browser")
 
     def run(self, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> CycleAnswer:
         """Do a step, or what is left of it. Raises OpError, DatabaseBusy."""
@@ -71,10 +73,28 @@ class Steps:
             shared=shared_root(site),
             hook_seconds=job.hook_timeout / SECOND,
             heap_bytes=site.js.heap_mb << 20,
-            env=self._settings.get("env", {}),
+            env=self._jobs.get("env", {}),
             user_agent=site.http.user_agent or "scraper",
-            engine_version=self._settings.get("version", ""),
+            engine_version=self._jobs.get("version", ""),
         )
+
+    @cached_property
+    def extensions(self) -> tuple[Extension, ...]:
+        """What hooks have besides the bindings of their own."""
+        if self._browser is None:
+            return ()
+        from engine.browser.settings import BrowserSettings
+        from engine.lifecycle.browser import browser_extension
+
+        return (browser_extension(BrowserSettings(**self._browser)),)
+
+    def found(self, scripts: JobScripts) -> frozenset[str]:
+        """The hooks that scripts define. Raises OpError ``job_scripts_invalid``."""
+        return find_hooks(scripts, self._clock, self.extensions)
+
+    def opened(self, scripts: JobScripts, ask: Ask) -> Hooks:
+        """The hooks of scripts; to be closed."""
+        return Hooks(scripts, self._clock, ask, self.extensions)
 
     def body(self, sha256: str, content_type: str) -> str:
         """A stored body as text. Raises OpError."""
@@ -116,12 +136,49 @@ class _Step:
             "finished": self._finished,
             "outbox": self._outbox,
             "delivered": self._delivered,
+            "look": self._look,
+            "test": self._test,
         }
         self._answer.value = steps[self._task["step"]]()
         return self._answer
 
     def _say(self, level: str, message: str) -> None:
         self._answer.logs.append(LogLine(at=self._steps.clock.now(), level=level, message=message))
+
+    # for the author
+
+    def _look(self) -> dict[str, Any]:
+        """The hooks of a job as it is now."""
+        folder = Path(self._task["folder"])
+        version = read_version(self._site, folder)
+        scripts = self._steps.scripts(self._site, version.job(folder), version, folder)
+        return {"hooks": sorted(self._steps.found(scripts)), "version": version.hash}
+
+    def _test(self) -> list[dict[str, Any]]:
+        """The tests of a job as it is now."""
+        from engine.lifecycle.testing import run_tests
+
+        folder = Path(self._task["folder"])
+        version = read_version(self._site, folder, TESTS)
+        scripts = self._steps.scripts(self._site, version.job(folder), version, folder)
+        done = run_tests(
+            scripts,
+            self._steps.clock,
+            pattern=str(self._task["pattern"]),
+            make_database=self._empty_database,
+            extensions=self._steps.extensions,
+        )
+        return [{**asdict(one), "ok": one.ok} for one in done]
+
+    def _empty_database(self, path: Path) -> Database:
+        """A site DB of its own, with the site's tables where plain SQL makes them."""
+        from engine.projection.migrate import migrate
+        from engine.projection.sqlite import SqliteDatabase
+
+        database = SqliteDatabase(path)
+        if self._site.dialect == "sqlite" and self._site.js_migrations_root is None:
+            migrate(database, self._site, lambda _name, _session: None, self._steps.clock)
+        return database
 
     # iterations
 
@@ -136,7 +193,9 @@ class _Step:
             standing = ledger.begin(self._spec, job, version)
         else:
             version, job, folder = self._pinned(ledger, standing.version)
-        hooks = find_hooks(self._steps.scripts(self._site, job, version, folder), self._steps.clock)
+        hooks = self._steps.found(self._steps.scripts(self._site, job, version, folder))
+        if self._task.get("debug"):
+            job = replace(job, urls=(job.pages[0],), workers=1)
         plan = Plan.of(
             self._site.name,
             job,
@@ -172,7 +231,7 @@ class _Step:
         found = find(self._site, name)
         version = read_version(self._site, found.folder)
         job = version.job(found.folder)
-        find_hooks(self._steps.scripts(self._site, job, version, found.folder), self._steps.clock)
+        self._steps.found(self._steps.scripts(self._site, job, version, found.folder))
         return version, job, found.folder
 
     def _pinned(self, ledger: Ledger, version: str) -> tuple[Version, Job, Path]:
@@ -206,7 +265,7 @@ class _Step:
                 ledger.conclude(cycle_id, "error", state.error or _GIVEN_UP, state.told or {})
             journal = Journal(ledger.database, plan.iteration_id)
             if "on_finished" in plan.hooks:
-                hooks = Hooks(self._steps.scripts(self._site, job, version, folder), self._steps.clock, self._ask)
+                hooks = self._steps.opened(self._steps.scripts(self._site, job, version, folder), self._ask)
                 try:
                     self._ask("alive", {})
                     context = CycleContext(
@@ -238,7 +297,7 @@ class _Step:
 
         def open_hooks() -> Hooks:
             scripts = self._steps.scripts(self._site, job, version, folder)
-            hooks = Hooks(scripts, self._steps.clock, self._ask)
+            hooks = self._steps.opened(scripts, self._ask)
             if blame := self._task.get("blame"):
                 hooks.blame(str(blame))
             return hooks
@@ -274,6 +333,8 @@ class _Step:
             return {"status": run.state.status}
         fetched = self._fetched(run)
         try:
+            if self._task.get("debug"):
+                return self._rehearsed(run, fetched)
             outcome = run.process(fetched)
             run.note(outcome)
             if not run.plan.concludes:
@@ -282,6 +343,12 @@ class _Step:
             run.close()
             self._answer.logs += run.logs
         return {"status": outcome.status, "error": outcome.error}
+
+    def _rehearsed(self, run: CycleRun, fetched: Fetched) -> dict[str, Any]:
+        """The items that would be stored, and how the stages went."""
+        outcome, items = run.rehearse(fetched)
+        shown = {"status": outcome.status, "error": outcome.error, "items": items}
+        return {**shown, "stages": run.telemetry.dump()["stages"]}
 
     def _fetched(self, run: CycleRun) -> Fetched:
         result = self._steps.dependency(self._spec, f"c{run.cycle.number}/fetch")

@@ -14,7 +14,7 @@ from engine.js.jobs import ChildBusy, CycleJob
 from engine.js.pool import ChildLost, JsPool
 from engine.js.ports import SessionSpec
 from engine.js.wire import Frame
-from engine.lifecycle.chain import Cycle, Plan, cycle_ops, delivery_op, iteration_ops
+from engine.lifecycle.chain import Cycle, Plan, cycle_ops, delivery_op, iteration_ops, rehearsal_ops
 from engine.model import LogLine, NewOp, Result, Validators
 from engine.runners.base import Refund, RunContext, RunFailed, Vanished
 from engine.runners.cycle_deliver import Delivery
@@ -97,6 +97,8 @@ class CycleRunner:
         plan = Plan.load(value["plan"])
         cycles = [Cycle(**cycle) for cycle in value["cycles"]]
         ops = iteration_ops(plan, cycles, self._clock.now(), value["stagger"])
+        if given.get("debug"):
+            ops = rehearsal_ops(plan, cycles[0])
         requests = {f"c{cycle.number}/fetch": value["requests"][cycle.url] for cycle in cycles}
         emitted = tuple(_told(op, requests, value["fetching"]) for op in ops)
         shown = {"iteration": plan.iteration_id, "version": plan.version, "hooks": list(plan.hooks)}
