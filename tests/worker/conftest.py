@@ -10,9 +10,9 @@ from tests.worker.lab import Lab
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+def lab(sqlite_engine: str, tmp_path: Path) -> Lab:
     """A lab on SQLite."""
-    return Lab(str(tmp_path / "engine.db"), tmp_path)
+    return Lab(sqlite_engine, tmp_path)
 
 
 @pytest.fixture
