@@ -17,7 +17,7 @@ from engine.lifecycle.extensions import Extension, HostFunction
 from engine.lifecycle.files import PinnedModules, read_text
 from engine.lifecycle.journal import Journal
 from engine.lifecycle.later import LaterCalls, Resources
-from engine.lifecycle.scripts import Ask, CycleContext, JobScripts
+from engine.lifecycle.scripts import Ask, CycleContext, JobScripts, scope_of
 from engine.lifecycle.writes import HookWrites
 from engine.projection.session import Database
 
@@ -162,7 +162,7 @@ class HookHost(Host):
 
     def _change(self, name: str, told: dict[str, Any]) -> Any:
         assert self._cycle is not None
-        scope = f"{self._scripts.site}/{self._cycle.cycle_id}"
+        scope = scope_of(self._scripts.site, self._cycle.cycle_id)
         return self._worker(name, {**told, "scope": scope, "call": self._hook().number()})
 
     def _worker(self, name: str, told: dict[str, Any]) -> Any:

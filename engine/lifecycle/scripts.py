@@ -93,3 +93,8 @@ class Called:
     heap_delta_bytes: int = 0
     #: It had ended before and was not called again.
     replayed: bool = False
+
+
+def scope_of(site: str, cycle_id: str) -> str:
+    """Whose calls of the store of all jobs belong together: what is forgotten when the cycle is over."""
+    return f"{site}/{cycle_id}"

@@ -126,9 +126,14 @@ def test_what_fits_the_limit_arrives_whole(rig: Rig, server: Server) -> None:
 
 def test_requests_of_one_hook_run_side_by_side(rig: Rig) -> None:
     """Promise.all: each answer waits until both requests are there."""
-    with serve({"*": lambda call: (running.wait(lambda s: len(s.requests) == 2), call.reply(b"ok"))[1]}) as running:
+
+    def together(call: Call) -> None:
+        running.wait(lambda server: len(server.requests) == 2)
+        call.reply(b"ok")
+
+    with serve(together) as running:
         both = (
-            f"Promise.all(['/a', '/b'].map((p) => http_get('{running.url}' + p))).then((all) => all.map((r) => r.body))"
+            f"Promise.all(['a', 'b'].map((p) => http_get('{running.url}/' + p))).then((all) => all.map((r) => r.body))"
         )
         assert fetched(rig, both) == ["ok", "ok"]
 

@@ -167,9 +167,12 @@ def test_an_asynchronous_host_function_is_refused_in_a_deferred_one(rig: Rig, do
 
 
 def test_a_thing_that_comes_after_the_end_of_its_hook_is_closed_at_once() -> None:
+    def bad() -> None:
+        raise ValueError("it cannot be closed")
+
     resources, closed = Resources(), []
     number = resources.add("early", lambda: closed.append("early"))
-    resources.add("bad", lambda: int("x"))
+    resources.add("bad", bad)
     failures = resources.close_all()
     assert [type(failure) for failure in failures] == [ValueError]
     assert closed == ["early"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 from engine.errors import OpError
 from engine.js.ports import DatabaseBusy
 from engine.lifecycle.journal import Journal
+from engine.lifecycle.scripts import scope_of
 from engine.projection.postgresql import PostgresqlDatabase
-from engine.store import kv
 from engine.store.store import Store
 from tests.lifecycle.rig import Rig
 
@@ -297,22 +297,11 @@ GLOBALS = """async function before_fetch(r) {
     return r }"""
 
 
-def asking(store: Store) -> Callable[[str, Mapping[str, Any]], Any]:
-    """The worker's answers."""
-
-    def ask(name: str, told: Mapping[str, Any]) -> Any:
-        with store.database.write() as connection:
-            return kv.answer(connection, name, told, store.clock.now())
-
-    return ask
-
-
 def test_what_all_jobs_share_changes_at_once_and_once(rig: Rig, engine_url: str) -> None:
     """N2, N3, and the journal"""
     store = Store.open(engine_url)
     try:
-        ask = asking(store)
-        rig.ask = ask
+        ask = rig.ask = store.kv
         ask("kv.set", {"key": "g-word", "value": "ten", "scope": "", "call": "a"})
         fresh(rig, GLOBALS)
         lose_the_end(rig, "before_fetch", {})
@@ -325,7 +314,7 @@ def test_what_all_jobs_share_changes_at_once_and_once(rig: Rig, engine_url: str)
         fresh(rig, "async function before_fetch(r) { log(await global_store_incr('n', 0, 1)); return r }")
         rig.call("before_fetch", {})
         assert rig.messages == ["17"]
-        ask("kv.forget", {"scope": f"shop/{rig.cycle.cycle_id}"})
+        ask("kv.forget", {"scope": scope_of("shop", rig.cycle.cycle_id)})
         with store.database.read() as connection:
             left = connection.exec_driver_sql("SELECT DISTINCT scope FROM kv_call ORDER BY 1").fetchall()
         assert rig.cycle.cycle_id not in str(left)
