@@ -155,6 +155,8 @@ def cancel(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, outp
 
     Example: scraper workflow cancel books-crawl-1
     """
+    with views_of(ctx, engine_db) as views:
+        _require_no_crawl(views.workflow(workflow_id))
     with changing(ctx, engine_db) as store:
         canceled = store.cancel(workflow_id)
         status = store.workflow_status(workflow_id)
@@ -162,6 +164,15 @@ def cancel(ctx: typer.Context, workflow_id: Id, engine_db: EngineDb = None, outp
         print_json({"workflowID": workflow_id, "status": status, "canceledOps": canceled})
         return
     fields((("Workflow", workflow_id), ("Status", status), ("Canceled ops", canceled)))
+
+
+def _require_no_crawl(view: WorkflowView) -> None:
+    """A crawl has rows in its site's database, which only its own command ends with it. Raises UsageError."""
+    from engine.errors import UsageError
+
+    if view.metadata.get("crawl") == "true":
+        own = f"scraper site {view.site} crawl cancel {view.id}"
+        raise UsageError(f'workflow "{view.id}" is a crawl, with rows in the database of its site: {own}')
 
 
 @app.command()

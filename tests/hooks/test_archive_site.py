@@ -220,6 +220,8 @@ def test_a_crawl_is_canceled_retried_updated_and_sealed_by_hand(archived: tuple[
         shown(work, "crawl", "add", "http://127.0.0.1:1/", *words, *more)
 
     add("c-cancel")
+    refused = here(work, "workflow", "cancel", "c-cancel", site="")
+    assert (refused.code, refused.err.endswith(": scraper site archive crawl cancel c-cancel\n")) == (2, True)
     assert shown(work, "crawl", "cancel", "c-cancel")["crawl"]["status"] == "canceled"
     add("c-retry", "--attempts", "1", "--wait")
     assert shown(work, "crawl", "show", "c-retry")["results"] == {"failed": 1}
