@@ -141,9 +141,13 @@ def _not_before(spec: Mapping[str, Any], now: Micros) -> Micros:
             raise HostError(f"notBefore: {moment} is out of range", name="TypeError")
         return int(moment * MILLISECOND)
     try:
-        return int(datetime.fromisoformat(str(moment)).timestamp() * SECOND)
+        parsed = datetime.fromisoformat(str(moment))
     except ValueError:
         raise HostError(f'notBefore: "{moment}" is not an RFC3339 time', name="TypeError") from None
+    if parsed.tzinfo is None:
+        # the zone of whatever machine the script runs on would decide
+        raise HostError(f'notBefore: "{moment}" has no zone: end it with Z, or with an offset', name="TypeError")
+    return int(parsed.timestamp() * SECOND)
 
 
 def new_artifact(spec: Any, payload: Mapping[str, str], default_id: str) -> Artifact:
