@@ -155,3 +155,24 @@ def test_a_record_that_names_somebody_elses_files_changes_no_row_but_its_own(tmp
     (row,) = lab.rows("SELECT plugin, status, output_str, output_files, output_count FROM archive_results")
     assert tuple(row.values()) == ("liar", "succeeded", "../../../../etc/passwd", "{}", 0)
     assert lab.rows("SELECT url FROM snapshot_texts WHERE snapshot_texts MATCH 'root'") == []
+
+
+def test_hooks_run_without_run_bit_or_shebang_and_what_nothing_can_run_fails_alone(tmp_path: Path) -> None:
+    """HOOK-6, HOOK-52."""
+    lab = Lab(tmp_path)
+    lab.hook("a/on_Snapshot__10_a.py", 'print(\'{"type": "Tag", "name": "python"}\')').chmod(0o644)
+    shell = lab.hook("b/on_Snapshot__20_b.sh", "")
+    shell.write_text(record(type="Tag", name="shell"))
+    shell.chmod(0o644)
+    lab.hook("c/on_Snapshot__30_c.xyz", "what is this").chmod(0o644)
+    lab.hook("d/on_Snapshot__40_d.pl", "#!/nowhere/perl\n")
+    lab.hook("e/on_Snapshot__50_e.sh", record(type="Tag", name="last"))
+    lab.crawl(attempts=1)
+    rows = lab.results("status, exit_code").values()
+    assert [(row["status"], row["exit_code"]) for row in rows] == [
+        *[("succeeded", 0)] * 2,
+        ("failed", 126),
+        ("failed", 127),
+        ("succeeded", 0),
+    ]
+    assert {row["tag"] for row in lab.rows("SELECT tag FROM snapshot_tags")} == {"python", "shell", "last"}
