@@ -1,4 +1,4 @@
-"""``scraper schedule``: list, add, pause, resume, run, delete (SCHED-50 to SCHED-59)."""
+"""``scraper schedule``: list, add, pause, resume, run, delete (SCHED-50 to SCHED-55)."""
 
 from __future__ import annotations
 

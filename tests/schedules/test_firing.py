@@ -1,4 +1,4 @@
-"""Due times become workflows exactly once, whoever looks (SCHED-20 to SCHED-29)."""
+"""Due times become workflows exactly once, whoever looks (SCHED-20 to SCHED-26, SCHED-33)."""
 
 from __future__ import annotations
 

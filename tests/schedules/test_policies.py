@@ -1,5 +1,5 @@
 """What becomes of due times that come during a run, or while nobody is there; and of those around a change of clocks
-(SCHED-30 to SCHED-39)."""
+(SCHED-30 to SCHED-34)."""
 
 from __future__ import annotations
 

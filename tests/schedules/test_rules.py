@@ -1,4 +1,4 @@
-"""Due times of rules, and what is said about rules that make no sense (SCHED-1 to SCHED-9)."""
+"""Due times of rules, and what is said about rules that make no sense (SCHED-1 to SCHED-6)."""
 
 from __future__ import annotations
 

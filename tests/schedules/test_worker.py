@@ -1,5 +1,5 @@
 """Schedules fired by real workers: verbs of a manifest, a worker killed in the middle, two workers side by side
-(SCHED-40 to SCHED-49)."""
+(SCHED-12, SCHED-20 to SCHED-24)."""
 
 from __future__ import annotations
 
