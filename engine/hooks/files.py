@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 #: More files than this are counted but not listed.
 LISTED = 5_000
@@ -39,6 +39,10 @@ class OutputFile:
     extension: str
     mimetype: str
     size: int
+
+    def described(self) -> dict[str, Any]:
+        """As a row of results tells of it."""
+        return {"extension": self.extension, "mimetype": self.mimetype, "size": self.size}
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,9 +259,10 @@ def snapshot_op(site: str, scope: Scope, after: Iterable[Dependency] = (), emitt
     return control(site, name, "snapshot", asdict(scope), after, dedup_key=f"{scope.id}{scope.suffix}")
 
 
-def binary_op(site: str, spec: CrawlSpec, need: Need) -> NewOp:
-    """The op that looks for a program, and installs it if that is allowed."""
-    op = control(site, f"binary:{need.name}", "binary", {"need": need.dump(), "install": spec.install})
+def binary_op(site: str, spec: CrawlSpec, need: Need, crawl_id: str = "") -> NewOp:
+    """The op that looks for a program, and installs it if that is allowed; in a crawl its hooks have rows, too."""
+    given = {"need": need.dump(), "install": spec.install, "crawl": crawl_id}
+    op = control(site, f"binary:{need.name}", "binary", given)
     return replace(op, retry=spec.retry) if spec.install else op
 
 

@@ -214,6 +214,15 @@ def abandon_result(result_id: str, error: str, at: str) -> Statement:
     )
 
 
+def abandon_results(crawl_id: str, beginning: str, error: str, at: str) -> Statement:
+    """Nobody will end those of a crawl whose ids begin so."""
+    return (
+        "UPDATE archive_results SET status = 'failed', error = ?, end_ts = ?, modified_at = ?"
+        " WHERE crawl_id = ? AND substr(id, 1, ?) = ? AND status IN ('queued', 'started')",
+        (error, at, at, crawl_id, len(beginning), beginning),
+    )
+
+
 def add_tag(snapshot_id: str, name: str, at: str) -> list[Statement]:
     """A tag on a snapshot; both are made where they are missing."""
     return [

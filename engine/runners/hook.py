@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 
 from engine.clock import SECOND, Clock
@@ -17,12 +18,14 @@ from engine.model import Result
 from engine.projection import archive_rows as rows
 from engine.projection.databases import OpenDatabases
 from engine.runners.base import Refund, RunContext, RunFailed
-from engine.runners.hook_binary import BinaryRun
+from engine.runners.hook_binary import BinaryRun, rows_of
 from engine.runners.hook_hands import Hands, mark_of, own_address, session_spec
 from engine.runners.hook_projection import Projector
 from engine.runners.hook_run import HookRun
 from engine.runners.hook_scope import ScopeRun
 from engine.runners.hook_wait import release
+
+_GIVEN_UP = "the op was canceled, or lost its worker too often"
 
 
 def hook_runner(settings: Settings, clock: Clock) -> HookRunner:
@@ -90,10 +93,18 @@ class HookRunner:
         if ctx.op.metadata.get("task") == "hook":
             # first the row: from then on the run that lost the op writes nothing
             with contextlib.suppress(LeaseLost, OpError):
-                await self._give_up(ctx, "the op was canceled, or lost its worker too often")
+                await self._give_up(ctx, _GIVEN_UP)
             given = HookInput.load(ctx.op.input)
             await end_marked(mark_of(ctx, given.scope.id), self._hands.grace)
             release(given, CrawlSpec.load(ctx.op.workflow.input))
+        elif ctx.op.metadata.get("task") == "binary":
+            given = json.loads(ctx.op.input)
+            if given.get("crawl"):
+                beginning = rows_of(given["crawl"], given["need"]["name"])
+                lost = rows.abandon_results(given["crawl"], beginning, _GIVEN_UP, self._hands.now())
+                with contextlib.suppress(LeaseLost, OpError):
+                    await self._hands.write(ctx, [lost])
+            await end_marked(mark_of(ctx, "binaries"), self._hands.grace)
         for generation in ctx.fence:
             await self._hands.projector.fence(ctx.site, session_spec(ctx, generation))
         stored = await self._hands.projector.fence(ctx.site, session_spec(ctx))

@@ -212,7 +212,7 @@ class HookRun:
                 status="backoff" if retrying else verdict.status,
                 exit_code=end.code if end.signal is None else 128 + end.signal,
                 error=verdict.error,
-                files={file.path: _described(file) for file in output.files},
+                files={file.path: file.described() for file in output.files},
                 count=output.count,
                 size=output.size,
                 mimetypes=output.mimetypes,
@@ -267,10 +267,6 @@ class HookRun:
             if text:
                 return text.replace("\0", "")[:1_000]
         return text_in(self._sink.last or {}, "output_str", 1_000)
-
-
-def _described(file: Any) -> dict[str, Any]:
-    return {"extension": file.extension, "mimetype": file.mimetype, "size": file.size}
 
 
 def _nothing(traces: Any) -> Job:

@@ -132,7 +132,7 @@ class ScopeRun:
         spec, scope, at = self._spec, self._crawl_scope, self._hands.now()
         await asyncio.to_thread(make_place, self._crawl_place, spec.data)
         hooks = self._hooks(*CRAWL_EVENTS)
-        wanted = [binary_op(self._site, spec, need) for need in self._needs()]
+        wanted = [binary_op(self._site, spec, need, self._crawl_id) for need in self._needs()]
         found = tuple(Dependency(op.id, EdgeKind.SETTLED) for op in wanted)
         made = chain(self._site, spec, scope, hooks, found)
         statements: list[Statement] = [

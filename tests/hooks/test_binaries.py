@@ -102,6 +102,32 @@ def test_each_installer_decides_by_the_providers_it_is_told(lab: Lab) -> None:
     assert known(lab)["sh2"].provider == "pip"
 
 
+def test_in_a_crawl_every_hook_that_was_run_to_install_has_a_row(lab: Lab) -> None:
+    write_config(lab.hooks, "p", {}, required_binaries=[{"name": "tool", "binproviders": "brew,pip,npm"}])
+    lab.hook("p/on_Snapshot__10_p.sh", "exit 10")
+    tool = program(lab, "tool")
+    installer(lab, 10, "apt", "exit 1")
+    installer(lab, 20, "brew", f"{record(type='ArchiveResult', status='failed', output_str='no such formula')}; exit 3")
+    found = record(type="Binary", name="tool", abspath=str(tool))
+    installer(lab, 30, "pip", f"echo x > x.txt; {found}")
+    installer(lab, 40, "npm", found)
+    lab.crawl(install=True)
+    rows = lab.rows(
+        "SELECT plugin, event, position, snapshot_id, status, exit_code, error, output_str, output_count, start_ts,"
+        " end_ts, cmd, pwd FROM archive_results WHERE event = 'Binary' ORDER BY position"
+    )
+    assert [(row["plugin"], row["status"], row["exit_code"], row["output_str"]) for row in rows] == [
+        ("apt", "noresults", 0, ""),
+        ("brew", "failed", 3, "no such formula"),
+        ("pip", "succeeded", 0, ""),
+    ]
+    assert [row["output_count"] for row in rows] == [0, 0, 1]
+    assert all("--name=tool" in json.loads(row["cmd"]) for row in rows)
+    assert all(row["snapshot_id"] is None and row["start_ts"] < row["end_ts"] for row in rows)
+    assert "/binaries/tool/" in rows[0]["pwd"]
+    assert lab.statuses() == ["sealed", "sealed"]
+
+
 def test_a_program_that_cannot_be_installed_is_remembered_as_failed(lab: Lab) -> None:
     installer(lab, 10, "apt", "exit 1")
     install(lab, need("tool"))
