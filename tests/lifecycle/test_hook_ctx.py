@@ -1,4 +1,4 @@
-"""``ctx`` and the hooks of a cycle's end: rules K1 to K6, K11 and I1 to I8."""
+"""``ctx`` and the hooks of a cycle's end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh(rig: Rig, hooks: str, defer: str | None = None, **cycle: Any) -> Hooks
 
 
 def test_one_ctx_goes_through_every_hook_of_a_cycle_and_no_other(rig: Rig) -> None:
-    """K1, K4, L6"""
+    """JOBHOOK-30."""
     scripts = """function before_fetch(r, ctx) { ctx.shared.n = [1]; ctx.own = { a: 1 }; return r }
       function after_extract(i, ctx) { log(JSON.stringify([ctx.shared, ctx.own])); ctx.shared.n.push(2); return i }
       function before_store(i, ctx) { log(JSON.stringify([ctx.shared, ctx.own])); return i }"""
@@ -44,7 +44,7 @@ def test_one_ctx_goes_through_every_hook_of_a_cycle_and_no_other(rig: Rig) -> No
 
 
 def test_the_last_fetch_is_read_when_a_hook_looks_at_it_and_absent_before_there_is_one(rig: Rig) -> None:
-    """K2, K3"""
+    """JOBHOOK-32."""
     reads: list[int] = []
 
     def read() -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_the_last_fetch_is_read_when_a_hook_looks_at_it_and_absent_before_there_
 
 
 def test_what_belongs_to_the_engine_can_be_changed_by_a_hook_for_itself_only(rig: Rig) -> None:
-    """K2, K6, E10"""
+    """JOBHOOK-32."""
     scripts = """function before_store(items, ctx) {
         log(ctx.selector_matches, ctx.telemetry.job_name, ctx.last_fetch.ok);
         ctx.selector_matches = 99; ctx.last_fetch = null; ctx.telemetry.job_name = "x"; ctx.telemetry = 5;
@@ -80,7 +80,7 @@ def test_what_belongs_to_the_engine_can_be_changed_by_a_hook_for_itself_only(rig
 
 
 def test_the_number_of_the_worker_can_be_read_and_its_assignment_is_an_error(rig: Rig) -> None:
-    """K5"""
+    """JOBHOOK-31."""
     fresh(rig, "function before_fetch(r, ctx) { log(ctx.worker_id); ctx.worker_id = 9; return r }", worker_id=3)
     called = rig.call("before_fetch", {})
     assert rig.messages[0] == "3"
@@ -89,7 +89,7 @@ def test_the_number_of_the_worker_can_be_read_and_its_assignment_is_an_error(rig
 
 
 def test_the_records_of_a_stage_are_the_same_by_name_and_in_order(rig: Rig) -> None:
-    """K6, K11"""
+    """JOBHOOK-33."""
     stages = [{"name": "fetch", "status": "success"}, {"name": "store", "status": "inactive"}]
     telemetry = {"job_name": "Deals", "total_duration_ms": 12.5, "stages": stages}
     scripts = """function on_success({ telemetry: t }) {
@@ -100,7 +100,7 @@ def test_the_records_of_a_stage_are_the_same_by_name_and_in_order(rig: Rig) -> N
 
 
 def test_a_call_tells_how_long_it_took_and_what_heap_is_in_use(rig: Rig) -> None:
-    """K7"""
+    """JOBHOOK-33."""
     fresh(rig, "async function before_fetch(r) { r.x = new Array(1e5).fill(1.5); await sleep(20); return r }")
     called = rig.call("before_fetch", {})
     assert called.duration_ms >= 20
@@ -108,7 +108,7 @@ def test_a_call_tells_how_long_it_took_and_what_heap_is_in_use(rig: Rig) -> None
 
 
 def test_ctx_keeps_what_json_holds_and_says_what_it_drops(rig: Rig) -> None:
-    """K4"""
+    """JOBHOOK-30."""
     scripts = """function before_fetch(r, ctx) {
         ctx.shared.f = () => 0; ctx.shared.list = [1n, 2]; ctx.shared.day = new Date(0); ctx.nan = NaN;
         ctx.loop = { }; ctx.loop.self = ctx.loop; ctx.gone = undefined; ctx.text = "kept"; return r }"""
@@ -125,7 +125,7 @@ def test_ctx_keeps_what_json_holds_and_says_what_it_drops(rig: Rig) -> None:
 
 
 def test_hooks_of_a_cycles_end_need_defer_js(rig: Rig) -> None:
-    """I1, I7"""
+    """JOBHOOK-2."""
     ends = "function on_success() {} function on_error() {} function on_finally() {} function on_finished() {}"
     assert fresh(rig, ends).present == {"on_finished"}
     assert fresh(rig, ends, "").present == {"on_success", "on_error", "on_finally", "on_finished"}
@@ -133,7 +133,7 @@ def test_hooks_of_a_cycles_end_need_defer_js(rig: Rig) -> None:
 
 
 def test_both_scripts_share_one_scope_and_defer_js_wins(rig: Rig) -> None:
-    """I1, I2"""
+    """JOBHOOK-1."""
     hooks = """const BASE = "base"; function shared() { return BASE + late() } function twice() { return "hooks" }
       function before_fetch() { log(shared(), twice()); return null }"""
     fresh(
@@ -147,13 +147,13 @@ def test_both_scripts_share_one_scope_and_defer_js_wins(rig: Rig) -> None:
 
 
 def test_hooks_may_be_arrow_functions_and_constants(rig: Rig) -> None:
-    """A14"""
+    """JOBHOOK-1."""
     hooks = fresh(rig, "const before_fetch = async (r) => r; let after_extract = 5; var before_store = (i) => i")
     assert hooks.present == {"before_fetch", "before_store"}
 
 
 def test_hooks_of_a_cycles_end_read_all_of_ctx_and_may_wait(rig: Rig) -> None:
-    """I3, I4, I5"""
+    """JOBHOOK-10 and JOBHOOK-30."""
     end = """async function on_error(err, ctx) {
         await sleep(1); await store_set("last", err);
         log(typeof err, err, await store_get("last"), ctx.shared.a, ctx.last_fetch.ok, ctx.selector_matches) }"""
@@ -165,7 +165,7 @@ def test_hooks_of_a_cycles_end_read_all_of_ctx_and_may_wait(rig: Rig) -> None:
 
 
 def test_the_ctx_of_a_cycle_is_wiped_when_it_is_over(rig: Rig) -> None:
-    """I6"""
+    """JOBHOOK-34."""
     fresh(rig, "function before_fetch(r, ctx) { ctx.shared.a = 1; return r }")
     rig.call("before_fetch", {})
     journal = Journal(rig.database, rig.cycle.cycle_id)
@@ -176,7 +176,7 @@ def test_the_ctx_of_a_cycle_is_wiped_when_it_is_over(rig: Rig) -> None:
 
 
 def test_the_end_of_an_iteration_reads_what_its_cycles_counted(rig: Rig) -> None:
-    """I8, and the batch of the mapping"""
+    """JOBHOOK-34 and JOBHOOK-72."""
     scripts = """async function on_finally(ctx) { await batch_incr(ctx.shared.how || "fine", 0, 1) }
       async function on_finished() { log(await batch_get("fine"), await batch_get("bad") ?? 0, arguments.length) }"""
     for _ in range(3):

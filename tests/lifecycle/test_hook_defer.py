@@ -1,4 +1,4 @@
-"""``defer``: rules J1 to J9."""
+"""``defer``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 def test_deferred_functions_run_when_the_hook_has_ended_the_last_first(rig: Rig) -> None:
-    """J1, J3"""
+    """JOBHOOK-40 and JOBHOOK-41."""
     hook = """function open(name) { defer(() => log("close " + name)) }
       async function before_fetch(r) {
         open("a"); open("b");
@@ -28,7 +28,7 @@ def test_deferred_functions_run_when_the_hook_has_ended_the_last_first(rig: Rig)
 
 
 def test_deferred_functions_run_after_a_throw_and_after_a_rejection(rig: Rig) -> None:
-    """J2"""
+    """JOBHOOK-40."""
     for failure in ("throw new Error('x')", "return Promise.reject(new Error('x'))"):
         called = rig.run(f"function before_fetch() {{ defer(() => log('closed')); {failure} }}", "before_fetch", {})
         assert called.outcome == "threw"
@@ -36,7 +36,7 @@ def test_deferred_functions_run_after_a_throw_and_after_a_rejection(rig: Rig) ->
 
 
 def test_what_is_returned_is_fixed_before_deferred_functions_run(rig: Rig) -> None:
-    """J1"""
+    """JOBHOOK-40."""
     called = rig.run(
         "function before_fetch(r) { defer(() => { r.url = 'late' }); return r }", "before_fetch", {"url": "u"}
     )
@@ -44,7 +44,7 @@ def test_what_is_returned_is_fixed_before_deferred_functions_run(rig: Rig) -> No
 
 
 def test_each_call_has_a_queue_of_its_own(rig: Rig) -> None:
-    """J4"""
+    """JOBHOOK-42."""
     hooks = rig.load(
         "function filter_item(i) { defer(() => log('of ' + i.fields.n)); log('at ' + i.fields.n); return i }"
     )
@@ -55,7 +55,7 @@ def test_each_call_has_a_queue_of_its_own(rig: Rig) -> None:
 
 
 def test_nothing_a_hook_left_running_reaches_the_next_call(rig: Rig) -> None:
-    """J4: an unfinished promise of one call neither goes on nor defers in another."""
+    """JOBHOOK-42: an unfinished promise of one call neither goes on nor defers in another."""
     rig.run(
         """function filter_item(i) {
              setTimeout(() => { log("timer"); defer(() => log("stray")) }, 1);
@@ -70,7 +70,7 @@ def test_nothing_a_hook_left_running_reaches_the_next_call(rig: Rig) -> None:
 
 
 def test_a_deferred_function_that_throws_is_logged_and_the_rest_run(rig: Rig) -> None:
-    """J5"""
+    """JOBHOOK-43."""
     hook = """function before_fetch(r) {
         defer(() => log("first")); defer(() => { throw new Error("broken") }); defer(() => log("last")); return r }"""
     assert rig.run(hook, "before_fetch", {}).is_table
@@ -100,7 +100,7 @@ ASYNCHRONOUS = (
 
 
 def test_asynchronous_functions_are_refused_in_a_deferred_function(rig: Rig) -> None:
-    """J6"""
+    """JOBHOOK-44."""
     calls = ", ".join(f"() => {call}" for call in ASYNCHRONOUS)
     hook = f"""function before_fetch(r) {{
         for (const call of [{calls}]) defer(() => {{ call(); log("went on") }});
@@ -118,7 +118,7 @@ def test_asynchronous_functions_are_refused_in_a_deferred_function(rig: Rig) -> 
 
 
 def test_a_deferred_function_is_not_waited_for(rig: Rig) -> None:
-    """J6"""
+    """JOBHOOK-44."""
     hook = "function before_fetch(r) { defer(async () => { log('began'); await http_get('http://x') }); return r }"
     assert rig.run(hook, "before_fetch", {}).is_table
     assert rig.logs[:2] == [("info", "began"), ("warning", "deferred function must be synchronous")]
@@ -126,7 +126,7 @@ def test_a_deferred_function_is_not_waited_for(rig: Rig) -> None:
 
 
 def test_what_a_deferred_function_defers_runs_in_the_next_round(rig: Rig) -> None:
-    """J7"""
+    """JOBHOOK-41."""
     hook = """function before_fetch(r) {
         defer(() => log("1")); defer(() => { log("2"); defer(() => log("4")); defer(() => log("3")) }); return r }"""
     rig.run(hook, "before_fetch", {})
@@ -134,7 +134,7 @@ def test_what_a_deferred_function_defers_runs_in_the_next_round(rig: Rig) -> Non
 
 
 def test_what_deferred_functions_put_into_ctx_is_there_for_the_next_hook(rig: Rig) -> None:
-    """J8"""
+    """JOBHOOK-45."""
     rig.run(
         """function before_fetch(r, ctx) { defer(() => { ctx.shared.closed = true; ctx.mine = 1 }); throw new Error() }
            function after_extract(items, ctx) { log(ctx.shared.closed, ctx.mine); return items }""",
@@ -146,7 +146,7 @@ def test_what_deferred_functions_put_into_ctx_is_there_for_the_next_hook(rig: Ri
 
 
 def test_lifecycle_hooks_and_the_end_of_an_iteration_have_a_queue_too(rig: Rig) -> None:
-    """J9"""
+    """JOBHOOK-42."""
     stages = ("on_success", "on_error", "on_finally", "on_finished")
     rig.load("", "\n".join(f"function {name}() {{ defer(() => log('after {name}')) }}" for name in stages))
     rig.logs.clear()
@@ -156,7 +156,7 @@ def test_lifecycle_hooks_and_the_end_of_an_iteration_have_a_queue_too(rig: Rig) 
 
 
 def test_defer_belongs_into_a_hook(rig: Rig) -> None:
-    """J1"""
+    """JOBHOOK-40."""
     with pytest.raises(Exception, match="defer belongs into a hook"):
         rig.load("defer(() => 0)")
     called = rig.run("function before_fetch() { defer(5) }", "before_fetch", {})

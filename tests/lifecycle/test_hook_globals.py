@@ -1,4 +1,4 @@
-"""What else hooks find as globals: rules N5 to N10, O1 to O3, J11."""
+"""What else hooks find as globals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def logged(rig: Rig, body: str, files: dict[str, str] | None = None) -> list[str
 
 
 def test_sleep_waits_and_lets_the_rest_go_on(rig: Rig) -> None:
-    """N5"""
+    """JOBHOOK-80."""
     body = """const began = Date.now();
       await Promise.all([sleep(60).then(() => log("late")), sleep(5).then(() => log("early"))]);
       log(Date.now() - began >= 60)"""
@@ -41,7 +41,7 @@ def test_sleep_waits_and_lets_the_rest_go_on(rig: Rig) -> None:
 
 
 def test_json_is_read_and_written_and_faults_are_thrown(rig: Rig) -> None:
-    """N6"""
+    """JOBHOOK-81."""
     body = """log(json_encode({ a: [1, null] }), json_decode('{"b":2}').b);
       for (const text of ["{", 5, '"' + "x".repeat(10485760) + '"'])
         try { json_decode(text) } catch (e) { log(e.name) }
@@ -51,7 +51,7 @@ def test_json_is_read_and_written_and_faults_are_thrown(rig: Rig) -> None:
 
 
 def test_only_variables_that_are_allowed_are_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N7"""
+    """JOBHOOK-82."""
     monkeypatch.setenv("SCRAPER_SECRET", "hidden")
     rig.settings = {"env": {"KEY": "k1"}}
     try:
@@ -64,7 +64,7 @@ def test_only_variables_that_are_allowed_are_read(rig: Rig, monkeypatch: pytest.
 def test_log_lines_carry_the_instant_and_print_goes_to_the_terminal(
     rig: Rig, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """N8"""
+    """JOBHOOK-80."""
     rig.next_cycle()
     hooks = rig.load("function before_fetch(r) { log('a', { b: 1 }); console.warn('w'); print('p', [1]); return r }")
     rig.clock.advance(5)
@@ -97,14 +97,14 @@ def folders(rig: Rig) -> Path:
 
 
 def test_files_of_the_job_are_read_and_else_the_shared_ones(rig: Rig, folders: Path) -> None:
-    """N9"""
+    """JOBHOOK-83."""
     body = """for (const path of ["own.txt", "sub/deep.csv", "both.txt", "shared/both.txt", "only.json", "gone.txt"])
         log(await fs_read(path))"""
     assert logged(rig, body) == ["own", "deep", "job's", "shared's", "{}", "null"]
 
 
 def test_nothing_outside_these_folders_is_read(rig: Rig, folders: Path) -> None:
-    """N9"""
+    """JOBHOOK-83."""
     paths = [
         "/etc/hostname",
         "../outside.txt",
@@ -119,7 +119,7 @@ def test_nothing_outside_these_folders_is_read(rig: Rig, folders: Path) -> None:
 
 
 def test_modules_are_found_in_the_job_and_then_in_the_site_once(rig: Rig) -> None:
-    """N10"""
+    """JOBHOOK-84."""
     files = {
         "lib/prices.js": "log('loaded'); const money = require('./money'); exports.show = (p) => money(p)",
         "lib/money.js": "module.exports = (p) => `$${p}`",
@@ -143,7 +143,7 @@ def test_modules_are_found_in_the_job_and_then_in_the_site_once(rig: Rig) -> Non
 
 
 def test_values_are_copied_and_shown_also_when_they_hold_themselves(rig: Rig) -> None:
-    """N10"""
+    """JOBHOOK-85."""
     body = """const a = { n: 1, in: { x: 1 }, f() {} }; a.self = a;
       const one = copy(a), all = deep_copy(a);
       one.n = 2; one.in.x = 5; all.in.x = 9;
@@ -157,7 +157,7 @@ def test_values_are_copied_and_shown_also_when_they_hold_themselves(rig: Rig) ->
 
 
 def test_engine_says_where_it_runs(rig: Rig) -> None:
-    """N10"""
+    """JOBHOOK-85."""
     rig.settings = {"engine_version": "9.9"}
     try:
         found = logged(rig, "log(engine.os, engine.arch, engine.version, engine.storage, Object.isFrozen(engine))")
@@ -199,7 +199,7 @@ def tried(pattern: str = "", **files: str) -> list[TestOutcome]:
 
 
 def test_every_test_of_the_three_scripts_runs_alone_in_order_of_names() -> None:
-    """O1, O2, O3, J11"""
+    """JOBHOOK-90 to JOBHOOK-92."""
     outcomes = {outcome.name: outcome for outcome in tried(hooks_js=TESTS, tests_js=MORE)}
     assert list(outcomes) == ["test_arrow", "test_equal", "test_hangs", "test_mock", "test_wrong", "test_zero"]
     assert {name for name, outcome in outcomes.items() if outcome.ok} == {"test_arrow", "test_mock", "test_zero"}
@@ -210,12 +210,12 @@ def test_every_test_of_the_three_scripts_runs_alone_in_order_of_names() -> None:
 
 
 def test_tests_are_chosen_by_a_part_of_their_name() -> None:
-    """O1"""
+    """JOBHOOK-90."""
     assert [outcome.name for outcome in tried("_mo", hooks_js=TESTS, tests_js=MORE)] == ["test_mock"]
 
 
 def test_a_job_without_tests_has_none_and_one_that_cannot_be_loaded_is_refused() -> None:
-    """O1"""
+    """JOBHOOK-90."""
     assert tried(hooks_js="function before_fetch() {}") == []
     with pytest.raises(OpError, match=r"tests\.js:\d+:\d+: SyntaxError"):
         tried(tests_js="function test_a( {")

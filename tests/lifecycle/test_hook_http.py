@@ -1,4 +1,4 @@
-"""HTTP from hooks: rules M3 to M6."""
+"""HTTP from hooks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fetched(rig: Rig, call: str) -> Any:
 
 
 def test_any_response_is_an_answer(rig: Rig, server: Server) -> None:
-    """M3, M4"""
+    """JOBHOOK-60 and JOBHOOK-61."""
     answer = fetched(rig, f"http_get('{server.url}/moved', {{ 'X-A': 1 }})")
     assert answer.pop("time_ms") >= 0
     assert answer.pop("headers")["content-type"] == "text/plain; charset=iso-8859-1"
@@ -66,7 +66,7 @@ def test_any_response_is_an_answer(rig: Rig, server: Server) -> None:
 
 
 def test_a_posted_body_is_a_form_unless_it_says_otherwise(rig: Rig, server: Server) -> None:
-    """M3"""
+    """JOBHOOK-60."""
     sent = json.loads(fetched(rig, f"http_post('{server.url}/echo', 'a=1&b=ä')")["body"])
     assert (sent["method"], sent["body"]) == ("POST", "a=1&b=ä")
     assert sent["headers"]["content-type"] == "application/x-www-form-urlencoded"
@@ -77,7 +77,7 @@ def test_a_posted_body_is_a_form_unless_it_says_otherwise(rig: Rig, server: Serv
 
 
 def test_a_request_names_its_method_and_headers(rig: Rig, server: Server) -> None:
-    """M3"""
+    """JOBHOOK-60."""
     options = (
         f"{{ method: 'put', url: '{server.url}/echo', body: new Uint8Array([104, 105]), headers: {{ 'X-B': 'z' }} }}"
     )
@@ -87,7 +87,7 @@ def test_a_request_names_its_method_and_headers(rig: Rig, server: Server) -> Non
 
 
 def test_a_multipart_request_holds_fields_and_files(rig: Rig, server: Server) -> None:
-    """M3"""
+    """JOBHOOK-60."""
     fields = "{ title: 'a', n: 1, doc: { content: 'text', filename: 'a.txt', content_type: 'text/plain' } }"
     sent = json.loads(fetched(rig, f"http_multipart('{server.url}/echo', {fields})")["body"])
     assert sent["headers"]["content-type"].startswith("multipart/form-data; boundary=")
@@ -108,7 +108,7 @@ def test_a_multipart_request_holds_fields_and_files(rig: Rig, server: Server) ->
     ],
 )
 def test_a_failed_transport_rejects_with_its_kind(rig: Rig, server: Server, call: str, kind: str) -> None:
-    """M4, M5, D9"""
+    """JOBHOOK-61 and JOBHOOK-62."""
     failure = fetched(rig, call.replace("URL", server.url))
     assert failure["failed"]
     assert failure["kind"] == kind, failure
@@ -117,7 +117,7 @@ def test_a_failed_transport_rejects_with_its_kind(rig: Rig, server: Server, call
 
 
 def test_what_fits_the_limit_arrives_whole(rig: Rig, server: Server) -> None:
-    """M5: ten megabytes by default."""
+    """JOBHOOK-62."""
     assert fetched(rig, f"http_get('{server.url}/large').then((r) => [r.size, r.body.length])") == [
         3_000_000,
         3_000_000,
@@ -125,7 +125,7 @@ def test_what_fits_the_limit_arrives_whole(rig: Rig, server: Server) -> None:
 
 
 def test_requests_of_one_hook_run_side_by_side(rig: Rig) -> None:
-    """Promise.all: each answer waits until both requests are there."""
+    """JOBHOOK-63: each answer waits until both requests are there."""
 
     def together(call: Call) -> None:
         running.wait(lambda server: len(server.requests) == 2)
@@ -139,7 +139,7 @@ def test_requests_of_one_hook_run_side_by_side(rig: Rig) -> None:
 
 
 def test_requests_of_hooks_leave_the_last_fetch_alone(rig: Rig, server: Server) -> None:
-    """M6"""
+    """JOBHOOK-63."""
     hook = f"""async function after_extract(items, ctx) {{
         await http_get('{server.url}/'); log(ctx.last_fetch.response.body); return items }}"""
     rig.next_cycle(last_fetch=lambda: {"response": {"body": "page"}})

@@ -26,7 +26,7 @@ LATE = "the hook ran longer than 0.25 s and was stopped"
 
 @pytest.mark.parametrize("body", ["while (true);", "return sleep(1e6)"])
 def test_a_hook_that_does_not_end_is_ended_and_its_deferred_functions_run(rig: Rig, body: str) -> None:
-    """The time limit is an error of the hook."""
+    """JOBHOOK-24."""
     rig.settings = {"hook_seconds": 0.25}
     try:
         called = rig.run(
@@ -44,7 +44,7 @@ def test_a_hook_that_does_not_end_is_ended_and_its_deferred_functions_run(rig: R
 
 
 def test_a_promise_that_nothing_can_settle_is_an_error_at_once(rig: Rig) -> None:
-    """Nobody waits a minute for it."""
+    """JOBHOOK-24."""
     called = rig.run(
         "function before_fetch() { defer(() => log('x')); return new Promise(() => 0) }", "before_fetch", {}
     )
@@ -56,7 +56,7 @@ def test_a_promise_that_nothing_can_settle_is_an_error_at_once(rig: Rig) -> None
 def test_what_a_hook_leaves_behind_without_an_end_costs_only_its_isolate(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hook has ended: its result counts. An endless chain of promises cannot be stopped, only left."""
+    """JOBHOOK-42: an endless chain of promises cannot be stopped, only left."""
     monkeypatch.setattr("engine.js.v8._STOP_SECONDS", 0.1)
     rig.settings = {"hook_seconds": 0.25}
     try:
@@ -70,7 +70,7 @@ def test_what_a_hook_leaves_behind_without_an_end_costs_only_its_isolate(
 
 
 def test_a_hook_that_needs_too_much_memory_is_an_error_of_the_hook(rig: Rig) -> None:
-    """The next one finds a new isolate."""
+    """JOBHOOK-25."""
     rig.settings = {"heap_bytes": 24 << 20}
     try:
         called = rig.run(
@@ -86,7 +86,7 @@ def test_a_hook_that_needs_too_much_memory_is_an_error_of_the_hook(rig: Rig) -> 
 
 
 def test_a_hook_that_took_its_process_along_is_passed_over_when_its_op_runs_again(rig: Rig) -> None:
-    """Else it would do so for ever."""
+    """JOBHOOK-26."""
     rig.next_cycle()
     hooks = rig.load("function before_fetch() { log('called') } function after_fetch(f) { return f }")
     assert hooks.call("after_fetch", [{"ok": True}], rig.cycle).is_table
@@ -138,6 +138,7 @@ def doors(rig: Rig) -> Iterator[Doors]:
 
 
 def test_further_host_functions_run_on_threads_and_close_in_deferred_functions(rig: Rig, doors: Doors) -> None:
+    """JOBHOOK-44."""
     hook = """async function override_fetch(r) {
         const ids = await Promise.all(["a", "b"].map((name) => door.open(name)));
         defer(() => log(door.close(ids[0])));

@@ -1,4 +1,4 @@
-"""What hooks get, and what their returns mean: rules C1 to C8, D2, D5, D6, D10 to D12, D14, D16, D17."""
+"""What hooks get, and what their returns mean."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def each(body: str) -> str:
 
 
 def test_hooks_get_a_value_and_ctx_errors_a_text_and_the_end_of_an_iteration_nothing(rig: Rig) -> None:
-    """C1, I4, I7"""
+    """JOBHOOK-10."""
     told = "log(Array.from(arguments, (a) => (a && a.shared ? 'ctx' : typeof a)).join());"
     rig.load("\n".join(f"function {name}() {{ {told} return null }}" for name in HOOKS), "")
     rig.logs.clear()
@@ -101,7 +101,7 @@ def test_hooks_get_a_value_and_ctx_errors_a_text_and_the_end_of_an_iteration_not
 
 
 def test_a_returned_value_takes_the_place_of_the_argument_and_a_mere_change_of_it_does_nothing(rig: Rig) -> None:
-    """C2"""
+    """JOBHOOK-11."""
     changed = rig.run("function before_fetch(r) { r.url += '?p=2'; return r }", "before_fetch", REQUEST)
     assert verdict("before_fetch", changed)["url"] == "https://shop.example/?p=2"
     given = [{"fields": {"t": "a"}, "matches": []}]
@@ -111,7 +111,7 @@ def test_a_returned_value_takes_the_place_of_the_argument_and_a_mere_change_of_i
 
 @pytest.mark.parametrize("nothing", ["return", "return null", "return false"])
 def test_null_undefined_and_false_skip_and_only_a_forgotten_return_warns(rig: Rig, nothing: str) -> None:
-    """C3, C4, C5"""
+    """JOBHOOK-12."""
     rig.run(each(nothing), "before_fetch", REQUEST)
     rig.logs.clear()
     for seq, stage in enumerate(PIPELINE_HOOKS):
@@ -123,14 +123,14 @@ def test_null_undefined_and_false_skip_and_only_a_forgotten_return_warns(rig: Ri
 
 @pytest.mark.parametrize("value", ["0", "''", "NaN", "true", "'text'", "7", "async () => 0"])
 def test_any_other_value_that_is_no_object_goes_on_with_what_there_was(rig: Rig, value: str) -> None:
-    """C3"""
+    """JOBHOOK-13."""
     rig.run(each(f"return {value}"), "before_fetch", REQUEST)
     for seq, stage in enumerate(PIPELINE_HOOKS):
         assert verdict(stage, rig.call(stage, VALUES[stage], seq=seq + 1)) == UNCHANGED[stage], stage
 
 
 def test_a_hook_that_throws_or_rejects_is_reported_and_passed_over(rig: Rig) -> None:
-    """C6"""
+    """JOBHOOK-14 and JOBHOOK-15."""
     for body in ("throw new TypeError('no')", "return Promise.reject(new TypeError('no'))"):
         rig.run(each(body), "before_fetch", REQUEST)
         rig.logs.clear()
@@ -145,13 +145,13 @@ def test_a_hook_that_throws_or_rejects_is_reported_and_passed_over(rig: Rig) -> 
 
 
 def test_a_failed_fetch_stays_failed_when_after_fetch_throws(rig: Rig) -> None:
-    """C6"""
+    """JOBHOOK-15."""
     called = rig.run("function after_fetch() { throw new Error('no') }", "after_fetch", UNREACHED)
     assert verdicts.after_fetch(called, UNREACHED) == verdicts.AfterFetch("failed", UNREACHED, "connection refused")
 
 
 def test_returns_of_lifecycle_hooks_are_ignored(rig: Rig) -> None:
-    """C4"""
+    """JOBHOOK-10."""
     rig.load("function on_finished() { return 10n }", "function on_success() { const a = {}; a.a = a; return a }")
     for stage in ("on_success", "on_finished"):
         called = rig.call(stage, seq=9)
@@ -182,7 +182,7 @@ def test_returns_of_lifecycle_hooks_are_ignored(rig: Rig) -> None:
     ],
 )
 def test_what_has_the_wrong_shape_is_an_error_of_the_hook(rig: Rig, stage: str, value: str, message: str) -> None:
-    """C8, D6, D16"""
+    """JOBHOOK-16."""
     called = rig.run(f"function {stage}() {{ return {value} }}", stage, VALUES[stage])
     assert called.outcome == "threw"
     assert message in called.error
@@ -190,13 +190,13 @@ def test_what_has_the_wrong_shape_is_an_error_of_the_hook(rig: Rig, stage: str, 
 
 
 def test_entries_that_are_no_items_are_dropped(rig: Rig) -> None:
-    """D17"""
+    """JOBHOOK-17."""
     called = rig.run("function after_extract(items) { return [1, null, [], 'x', items[1]] }", "after_extract", ITEMS)
     assert called.value == [ITEMS[1]]
 
 
 def test_field_values_become_texts_as_javascript_writes_them(rig: Rig) -> None:
-    """E9"""
+    """JOBHOOK-17."""
     fields = "{ a: 'x', b: 1.0, c: 1e21, d: true, e: null, f: undefined, g: [1, 'z'], h: { k: 1 }, i: NaN }"
     called = rig.run(f"function filter_item() {{ return {{ fields: {fields} }} }}", "filter_item", ITEMS[0])
     texts = {
@@ -214,7 +214,7 @@ def test_field_values_become_texts_as_javascript_writes_them(rig: Rig) -> None:
 
 
 def test_matches_are_the_engines_whatever_a_hook_does_to_them(rig: Rig) -> None:
-    """D14, D16, D17"""
+    """JOBHOOK-18."""
     hook = """function before_store(items) {
         items[0].matches.push("bought");
         return [{ ...items[0], fields: { t: "copy" } }, items[1], { fields: { t: "new" }, matches: ["mine"] }];
@@ -234,7 +234,7 @@ def test_matches_are_the_engines_whatever_a_hook_does_to_them(rig: Rig) -> None:
 
 
 def test_a_request_keeps_what_the_hook_left_out_and_loses_all_headers_it_left_out(rig: Rig) -> None:
-    """D2, D4"""
+    """JOBHOOK-19."""
     hook = (
         "function before_fetch(r) { return { headers: { 'X-New': 2, gone: null }, proxy: 'http://p:1', timeout: 5 } }"
     )
@@ -243,7 +243,7 @@ def test_a_request_keeps_what_the_hook_left_out_and_loses_all_headers_it_left_ou
 
 
 def test_override_fetch_stands_for_a_fetch_good_or_bad(rig: Rig) -> None:
-    """D5, D6"""
+    """JOBHOOK-20."""
 
     def fetched(value: str) -> dict[str, Any]:
         called = rig.run(f"function override_fetch(r) {{ return {value} }}", "override_fetch", REQUEST)
@@ -263,7 +263,7 @@ def test_override_fetch_stands_for_a_fetch_good_or_bad(rig: Rig) -> None:
 
 
 def test_of_a_good_fetch_only_the_body_can_be_changed(rig: Rig) -> None:
-    """D10"""
+    """JOBHOOK-21."""
     hook = """function after_fetch(f) {
         f.ok = false; f.request.url = "x"; f.response = { body: "new", status: 500, url: "y" }; return f }"""
     assert verdict("after_fetch", rig.run(hook, "after_fetch", GOOD)) == verdicts.AfterFetch(
@@ -288,7 +288,7 @@ def test_of_a_good_fetch_only_the_body_can_be_changed(rig: Rig) -> None:
     ],
 )
 def test_a_failed_fetch_can_be_answered_for(rig: Rig, failure: dict[str, Any], returned: str, body: str | None) -> None:
-    """D11, D12"""
+    """JOBHOOK-22."""
     called = rig.run(f"function after_fetch(f) {{ return {returned} }}", "after_fetch", failure)
     after = verdicts.after_fetch(called, failure)
     if body is None:
@@ -298,7 +298,7 @@ def test_a_failed_fetch_can_be_answered_for(rig: Rig, failure: dict[str, Any], r
 
 
 def test_no_fetch_means_no_ending_of_it(rig: Rig) -> None:
-    """A14: a hook that is not there costs nothing and changes nothing."""
+    """JOBHOOK-3: a hook that is not there costs nothing and changes nothing."""
     rig.load("function before_fetch(r) { return r }")
     called = rig.call("after_fetch", FORBIDDEN)
     assert called.outcome == "absent"
@@ -308,7 +308,7 @@ def test_no_fetch_means_no_ending_of_it(rig: Rig) -> None:
 
 
 def test_a_webhook_payload_reads_flat_and_in_fields_and_is_sent_flat(rig: Rig) -> None:
-    """H2, H3, D21"""
+    """JOBHOOK-23."""
     hook = """function before_webhook(p) {
         const item = p.items[0];
         log(item.t, item.fields.t, item.matches[0], item.keywords[0]);
@@ -333,7 +333,7 @@ def test_a_webhook_payload_reads_flat_and_in_fields_and_is_sent_flat(rig: Rig) -
 def test_scripts_that_cannot_be_loaded_are_refused_with_their_place(
     rig: Rig, files: dict[str, str], place: tuple[str, int, int]
 ) -> None:
-    """A11"""
+    """JOBHOOK-3."""
     with pytest.raises(OpError) as refused:
         rig.load(files["hooks.js"], files.get("defer.js"))
     assert refused.value.code == "job_scripts_invalid"

@@ -1,4 +1,4 @@
-"""What hooks write takes effect exactly once: rules N1 to N4, L9, A15, and the hook journal."""
+"""What hooks write takes effect exactly once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lose_the_end(rig: Rig, stage: str, *arguments: Any) -> None:
 
 
 def test_texts_are_kept_for_the_job_and_missing_ones_are_null(rig: Rig) -> None:
-    """N1"""
+    """JOBHOOK-70."""
     fresh(
         rig,
         """async function before_fetch() {
@@ -79,14 +79,14 @@ def test_texts_are_kept_for_the_job_and_missing_ones_are_null(rig: Rig) -> None:
     "call", ["store_set('a', {})", "store_set('a')", "store_set('a', null)", "store_get(null)", "store_incr('a', 'x')"]
 )
 def test_what_is_no_text_is_refused(rig: Rig, call: str) -> None:
-    """N1"""
+    """JOBHOOK-70."""
     fresh(rig, f"async function before_fetch() {{ await {call} }}")
     called = rig.call("before_fetch", {})
     assert called.error.startswith(f"TypeError: {call.partition('(')[0]}: the")
 
 
 def test_a_hook_that_ended_is_not_called_again_and_its_ctx_is_as_it_left_it(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-50."""
     hooks = """async function before_fetch(r, ctx) {
         await store_incr("calls"); ctx.shared.page = 7; r.url = "u" + await store_get("calls"); return r }
       function after_fetch(f, ctx) { log(ctx.shared.page); throw new Error("again") }"""
@@ -104,7 +104,7 @@ def test_a_hook_that_ended_is_not_called_again_and_its_ctx_is_as_it_left_it(rig:
 
 
 def test_writes_of_a_hook_take_effect_together_with_its_end_or_not_at_all(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-50 and JOBHOOK-86."""
     hooks = """async function before_fetch(r, ctx) {
         await store_set("a", "1"); await batch_set("b", [1]); await notify("new", "text", 100); ctx.shared.x = 1;
         return r }"""
@@ -122,14 +122,14 @@ def test_writes_of_a_hook_take_effect_together_with_its_end_or_not_at_all(rig: R
 
 
 def test_a_hook_that_throws_keeps_what_it_wrote_before(rig: Rig) -> None:
-    """Journal: the hook ended, and is not called again."""
+    """JOBHOOK-50: it ended, and is not called again."""
     fresh(rig, "async function before_fetch(r, ctx) { await store_set('a', '1'); ctx.shared.x = 1; throw new Error() }")
     rig.call("before_fetch", {})
     assert (stored(rig), rig.cycle.kept) == ({"a": "1"}, {"shared": {"x": 1}})
 
 
 def test_a_counter_counts_once_however_often_its_hook_is_run(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-51."""
     hooks = """async function before_fetch(r) {
         await store_set("n", "10");
         log(await store_incr("n", 0, 5), await store_get("n"), await batch_incr("b", 100, 1));
@@ -145,7 +145,7 @@ def test_a_counter_counts_once_however_often_its_hook_is_run(rig: Rig) -> None:
 
 
 def test_counters_begin_at_their_default_and_leave_alone_what_is_no_number(rig: Rig) -> None:
-    """N3, for the job's own counters"""
+    """JOBHOOK-73."""
     fresh(
         rig,
         """async function before_fetch(r) {
@@ -158,7 +158,7 @@ def test_counters_begin_at_their_default_and_leave_alone_what_is_no_number(rig: 
 
 
 def test_sql_takes_effect_at_once_and_once(rig: Rig) -> None:
-    """N4, and the journal"""
+    """JOBHOOK-51 and JOBHOOK-74."""
     hooks = """db_exec("CREATE TABLE IF NOT EXISTS pages (url TEXT, n INTEGER)");
       async function before_fetch(r) {
         log(await db_exec("INSERT INTO pages VALUES (?, ?), ('b', NULL)", ["a", 1]));
@@ -175,7 +175,7 @@ def test_sql_takes_effect_at_once_and_once(rig: Rig) -> None:
 
 
 def test_sql_that_fails_rejects_and_the_hook_may_go_on(rig: Rig) -> None:
-    """N4"""
+    """JOBHOOK-74."""
     fresh(
         rig,
         """async function before_fetch(r) {
@@ -191,7 +191,7 @@ def test_sql_that_fails_rejects_and_the_hook_may_go_on(rig: Rig) -> None:
 
 
 def test_one_row_is_claimed_by_one_cycle_and_given_again_to_its_repetition(rig: Rig) -> None:
-    """L9"""
+    """JOBHOOK-75."""
     hooks = """db_exec("CREATE TABLE IF NOT EXISTS work (id INTEGER PRIMARY KEY, taken TEXT)");
       async function before_fetch(r) {
         const rows = await db_query("UPDATE work SET taken = ? WHERE id = "
@@ -211,7 +211,7 @@ def test_one_row_is_claimed_by_one_cycle_and_given_again_to_its_repetition(rig: 
 
 
 def test_a_repetition_that_does_something_else_is_an_error_of_the_hook(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-52."""
     table = 'db_exec("CREATE TABLE IF NOT EXISTS t (n)");'
     fresh(rig, table + "async function before_fetch(r) { await db_exec('INSERT INTO t VALUES (1)'); return r }")
     lose_the_end(rig, "before_fetch", {})
@@ -222,7 +222,7 @@ def test_a_repetition_that_does_something_else_is_an_error_of_the_hook(rig: Rig)
 
 
 def test_of_two_runs_of_a_cycle_one_keeps_the_end_of_a_hook(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-50."""
     hooks = "async function before_fetch(r) { await store_set('by', r.by); return r }"
     fresh(rig, hooks)
     Journal(rig.database, rig.cycle.cycle_id).finish("before_fetch", 1, "{}", "{}")
@@ -235,7 +235,7 @@ def test_of_two_runs_of_a_cycle_one_keeps_the_end_of_a_hook(rig: Rig) -> None:
 
 
 def test_tables_made_at_the_top_level_are_made_once_for_the_same_scripts(rig: Rig) -> None:
-    """A15"""
+    """JOBHOOK-4."""
     hooks = 'db_exec("CREATE TABLE once (n)"); function before_fetch(r) { return r }'
     fresh(rig, hooks)
     assert rig.call("before_fetch", {}).is_table
@@ -256,13 +256,13 @@ def test_tables_made_at_the_top_level_are_made_once_for_the_same_scripts(rig: Ri
     ],
 )
 def test_nothing_else_is_done_at_the_top_level(rig: Rig, call: str, message: str) -> None:
-    """A15"""
+    """JOBHOOK-4."""
     with pytest.raises(OpError, match=message):
         fresh(rig, call)
 
 
 def test_hooks_of_many_items_end_together_and_each_is_kept(rig: Rig) -> None:
-    """Journal"""
+    """JOBHOOK-50."""
     hooks = """async function filter_item(i, ctx) {
         ctx.shared.n = (ctx.shared.n || 0) + 1; await store_set("last", i.fields.n); return i }"""
     items = [[{"fields": {"n": str(n)}, "matches": []}] for n in range(30)]
@@ -298,7 +298,7 @@ GLOBALS = """async function before_fetch(r) {
 
 
 def test_what_all_jobs_share_changes_at_once_and_once(rig: Rig, engine_url: str) -> None:
-    """N2, N3, and the journal"""
+    """JOBHOOK-51, JOBHOOK-71 and JOBHOOK-73."""
     store = Store.open(engine_url)
     try:
         ask = rig.ask = store.kv
@@ -325,14 +325,14 @@ def test_what_all_jobs_share_changes_at_once_and_once(rig: Rig, engine_url: str)
 
 
 def test_without_a_worker_a_shared_counter_is_its_default(rig: Rig) -> None:
-    """N3"""
+    """JOBHOOK-73."""
     fresh(rig, "async function before_fetch(r) { log(await global_store_incr('n', 4, 1)); return r }")
     rig.call("before_fetch", {})
     assert rig.logs == [("error", "global_store_incr(n): there is no global store here"), ("info", "4")]
 
 
 def test_a_site_in_postgresql_keeps_the_same_rules(pg_url: str, tmp_path: Path) -> None:
-    """N1, N4, L9, and the journal"""
+    """JOBHOOK-50, JOBHOOK-51 and JOBHOOK-74."""
     hooks = """db_exec("CREATE TABLE IF NOT EXISTS work (id INTEGER, taken TEXT)");
       async function before_fetch(r, ctx) {
         log(engine.storage);
