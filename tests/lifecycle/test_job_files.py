@@ -31,7 +31,7 @@ def fault(text: str) -> str:
 
 
 def test_a_job_without_more_than_name_url_selector_and_fields_gets_the_documented_defaults() -> None:
-    """JOB-A3, JOB-A4"""
+    """JOB-103, JOB-104"""
     job = parse_job(FILE, BASE)
     assert (job.id, job.enabled, job.interval, job.workers, job.debug) == ("prices", True, 600 * SECOND, 1, False)
     assert job.notification == Notification(timeout_ms=5000)
@@ -46,7 +46,7 @@ def test_a_job_without_more_than_name_url_selector_and_fields_gets_the_documente
 
 @pytest.mark.parametrize("key", ["name", "url", "selector", "fields"])
 def test_each_required_key_that_is_missing_or_blank_is_named_with_file_and_line(key: str) -> None:
-    """JOB-A3"""
+    """JOB-103"""
     lines = BASE.splitlines()
     without = "\n".join(line for line in lines if not line.startswith(f"{key}:"))
     assert f"job.{key} is required" in fault(without)
@@ -57,14 +57,14 @@ def test_each_required_key_that_is_missing_or_blank_is_named_with_file_and_line(
 
 
 def test_url_may_be_left_out_where_urls_is_set() -> None:
-    """JOB-A3"""
+    """JOB-103"""
     job = parse_job(FILE, BASE.replace("url: https://shop.example/list", "urls: ['http://a/1', 'http://a/2']"))
     assert job.pages == ("http://a/1", "http://a/2")
 
 
 @pytest.mark.parametrize("text", ["interval: 0", "workers: 0", "interval: -1"])
 def test_an_interval_or_a_number_of_workers_of_nothing_is_refused(text: str) -> None:
-    """JOB-A5"""
+    """JOB-105"""
     assert fault(BASE + text).startswith(f"{FILE}:5: job.{text.partition(':')[0]} must be >")
 
 
@@ -78,29 +78,29 @@ def test_an_interval_or_a_number_of_workers_of_nothing_is_refused(text: str) -> 
     ],
 )
 def test_every_address_must_be_absolute(text: str, where: str) -> None:
-    """JOB-A6"""
+    """JOB-106"""
     assert fault(BASE + text).startswith(f"{FILE}:5: {where} must be an absolute URL")
 
 
 def test_addresses_of_a_webhook_or_proxy_that_is_switched_off_are_not_looked_at() -> None:
-    """JOB-A6, JOB-A7"""
+    """JOB-106, JOB-107"""
     job = parse_job(FILE, BASE + "webhook: {enabled: false, url: nowhere}\nproxy: {enabled: false}\n")
     assert (job.webhook, job.proxies) == (None, None)
 
 
 def test_lists_of_addresses_must_not_be_empty() -> None:
-    """JOB-A7"""
+    """JOB-107"""
     assert "job.urls" in fault(BASE + "urls: []")
     assert "job.proxy.urls must not be empty" in fault(BASE + "proxy: {}")
 
 
 def test_a_field_name_stands_once_blanks_around_it_do_not_tell_names_apart() -> None:
-    """JOB-A8"""
+    """JOB-108"""
     assert 'there is a field "title" already' in fault(BASE.replace("link:a@href", " title :b"))
 
 
 def test_search_and_hash_fields_name_declared_fields_and_blanks_in_them_count_for_nothing() -> None:
-    """JOB-A9"""
+    """JOB-109"""
     assert 'job.search_fields names "price", which is no field (there are: title, link)' in fault(
         BASE + "search_fields: [price]"
     )
@@ -110,17 +110,17 @@ def test_search_and_hash_fields_name_declared_fields_and_blanks_in_them_count_fo
 
 @pytest.mark.parametrize(("name", "expected"), [("My Job!", "my_job"), ("Größe 2", "größe_2"), ("__A-b__", "a_b")])
 def test_a_jobs_id_is_its_name_in_lower_case_with_everything_else_as_underscores(name: str, expected: str) -> None:
-    """JOB-A10"""
+    """JOB-110"""
     assert job_id(name) == expected
 
 
 def test_unknown_keys_are_faults_with_the_line_and_the_nearest_known_key() -> None:
-    """JOB-A16"""
+    """JOB-116"""
     assert fault(BASE + "keyword: [a]") == f'{FILE}:5: job has an unknown key "keyword" (did you mean "keywords"?)'
 
 
 def test_all_faults_are_reported_at_once() -> None:
-    """JOB-A11"""
+    """JOB-111"""
     assert len(faults(BASE + "interval: 0\nworkers: 0\nurls: [x]\n")) == 3
 
 
@@ -139,12 +139,12 @@ def test_all_faults_are_reported_at_once() -> None:
     ],
 )
 def test_a_field_is_split_at_the_first_colon_then_at_the_first_at(rule: str, expected: FieldRule) -> None:
-    """JOB-E2, JOB-E3, JOB-E4"""
+    """JOB-502, JOB-503, JOB-504"""
     job = parse_job(FILE, BASE.replace('["title:h2", "link:a@href"]', f"[{rule}]"))
     assert job.fields == (expected,)
 
 
 @pytest.mark.parametrize("rule", ['"name:"', '"name: "', '"name"', '":h2"'])
 def test_a_field_without_selector_or_name_is_refused(rule: str) -> None:
-    """JOB-E4"""
+    """JOB-504"""
     assert "job.fields[0]" in fault(BASE.replace('["title:h2", "link:a@href"]', f"[{rule}]"))

@@ -29,7 +29,7 @@ def told(items: list[Item], more: str = "") -> Message:
 
 
 def test_the_payload_has_flat_items_that_always_carry_keywords_and_no_item_is_cut_off() -> None:
-    """JOB-H2, JOB-H4, JOB-H5"""
+    """JOB-802, JOB-804, JOB-805"""
     sent = payload(job(), [item(str(n)) for n in range(50)] + [item("x", "3", "rust")])
     assert (sent["job_name"], sent["item_count"], len(sent["items"])) == ("Shop", 51, 51)
     assert sent["items"][0] == {"title": "0", "sale_price": "", "link": "", "keywords": []}
@@ -48,26 +48,26 @@ def test_the_payload_has_flat_items_that_always_carry_keywords_and_no_item_is_cu
     ],
 )
 def test_tags_are_filled_in_unknown_ones_vanish_and_odd_braces_stay(template: str, expected: str) -> None:
-    """JOB-H8"""
+    """JOB-808"""
     assert render(template, {"a": "1", "b": "2"}) == expected
 
 
 def test_tags_of_a_title_know_the_cycle_and_no_fields() -> None:
-    """JOB-H8, JOB-H9, JOB-H11"""
+    """JOB-808, JOB-809, JOB-811"""
     title = "title: '{item_count} {job_name} {url} {timestamp} {matches} {match_count} [{title}]'"
     found = told([item("a", "", "rust", "go"), item("b", "", "go")], f"notification: {{{title}}}")
     assert found["title"] == "2 Shop http://s/ 2024-05-01T00:00:00Z rust, go 2 []"
 
 
 def test_a_body_is_rendered_per_item_for_at_most_three() -> None:
-    """JOB-H9"""
+    """JOB-809"""
     body = told([item(str(n)) for n in range(5)], "notification: {body: '{title}/{item_count}'}")["body"]
     assert body == "0/5\n---\n1/5\n---\n2/5\n+ 2 more"
     assert told([item("a"), item("b")], "notification: {body: '{title}'}")["body"] == "a\n---\nb"
 
 
 def test_the_default_texts_name_the_job_and_label_the_fields_that_are_not_empty() -> None:
-    """JOB-H10, JOB-H7"""
+    """JOB-810, JOB-807"""
     assert told([item("a")])["title"] == "New match from Shop"
     two = told([item("a", "3", "rust"), item("b")], "notification: {timeout: 0}")
     assert two["title"] == "2 new matches from Shop"
@@ -76,7 +76,7 @@ def test_the_default_texts_name_the_job_and_label_the_fields_that_are_not_empty(
 
 
 def test_stages_are_listed_in_pipeline_order_inactive_until_they_run() -> None:
-    """JOB-K6, JOB-K7, JOB-K8"""
+    """JOB-1106, JOB-1107, JOB-1108"""
     shown = Telemetry("Shop", 1.5).shown()
     assert [stage["name"] for stage in shown["stages"]] == list(STAGES)
     assert {stage["status"] for stage in shown["stages"]} == {"inactive"}
@@ -88,7 +88,7 @@ def test_stages_are_listed_in_pipeline_order_inactive_until_they_run() -> None:
 
 
 def test_a_hook_that_threw_stays_an_error_and_runs_of_a_stage_add_up() -> None:
-    """JOB-K9, JOB-K11"""
+    """JOB-1109, JOB-1111"""
     telemetry = Telemetry("Shop", 1.5)
     telemetry.record("filter", "success", 2.0)
     telemetry.record("filter", "error", 3.0, "TypeError: x")
