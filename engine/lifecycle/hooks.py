@@ -244,7 +244,7 @@ def _matches(item: Any) -> list[str]:
 
 def message_of(error: dict[str, Any]) -> str:
     """What a script threw, and where."""
-    name, message = error.get("name") or "", error["message"]
+    name, message = error.get("name") or "", error["message"].replace("\0", "\ufffd")
     text = f"{name}: {message}" if name not in ("", "Error") and not message.startswith(name) else message
     place = next((line.strip() for line in (error.get("stack") or "").splitlines()[1:] if ".js:" in line), "")
     place = place.removeprefix("at ").rpartition("(")[2].rstrip(")")

@@ -63,7 +63,7 @@ class HookHost(Host):
             "fs.read": lambda path: read_text(path, scripts.folder, scripts.shared),
             "notify": lambda call: self._hook().announce(*call),
             "store.get": lambda key: self._hook().store.get(key),
-            "store.set": lambda call: self._hook().store.changed.update([call]),
+            "store.set": lambda call: self._hook().store.changed.update({call[0]: _storable(call[1])}),
             "store.delete": lambda key: self._hook().store.changed.update({key: None}),
             "store.incr": lambda call: self._hook().incr(self._hook().store, *call),
             "batch.get": self._batch_get,
@@ -71,7 +71,7 @@ class HookHost(Host):
             "batch.delete": lambda key: self._hook().batch.changed.update({key: None}),
             "batch.incr": lambda call: self._hook().incr(self._hook().batch, *call),
             "global_store.get": lambda key: self._worker("kv.get", {"key": key}),
-            "global_store.set": lambda call: self._change("kv.set", {"key": call[0], "value": call[1]}),
+            "global_store.set": lambda call: self._change("kv.set", {"key": call[0], "value": _storable(call[1])}),
             "global_store.delete": lambda key: self._change("kv.delete", {"key": key}),
             "global_store.incr": lambda call: self._change(
                 "kv.incr", dict(zip(("key", "default", "delta"), call, strict=True))
@@ -90,6 +90,7 @@ class HookHost(Host):
     def load_into(self, journal: Journal) -> None:
         """Statements at the top level of the scripts make their tables, once for these scripts."""
         self._database = journal.database
+        self._waited_before = self._database.waited
         definitions = Journal(journal.database, f"script/{self._scripts.job_id}/{self._scripts.digest}")
         self._definitions = HookWrites(definitions, self._clock, self._scripts.job_id, "")
         self._definitions.begin("load", 0)
@@ -174,3 +175,8 @@ class HookHost(Host):
         if _DDL.match(call[0]) is None:
             raise HostError("db_exec at the top level of a script only makes tables: CREATE, ALTER or DROP")
         return 0 if self._definitions is None else self._definitions.execute(call[0], parameters(call[1]))
+
+
+def _storable(text: str) -> str:
+    """A text as PostgreSQL can hold it."""
+    return text.replace("\0", "\ufffd")

@@ -74,8 +74,8 @@ class HookIsolate:
         name = ""
         try:
             for name, source in sources:
-                self._isolate.eval(f"{source}\n//# sourceURL={name}", _left(deadline))
-            found = self._isolate.eval(f'$hooks("offer", {{{offered}}})', _left(deadline))
+                self._isolate.eval(f"{source}\n//# sourceURL={name}", self._left(deadline))
+            found = self._isolate.eval(f'$hooks("offer", {{{offered}}})', self._left(deadline))
             self._isolate.eval("delete globalThis.$hooks; 0")
         except JSTimeoutException:
             raise _invalid(name, f"its top level ran longer than {seconds:g} s") from None
@@ -151,13 +151,6 @@ class HookIsolate:
         """End it, and whatever runs in it."""
         with suppress(Exception):
             self._isolate.close()
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise JSTimeoutException
-    return left
 
 
 _WHERE = re.compile(r"(?P<file>[^\n]*?):(?P<line>\d+): (?P<message>[^\n]*)\n(?P<rest>.*)", re.DOTALL)

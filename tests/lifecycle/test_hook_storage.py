@@ -76,7 +76,15 @@ def test_texts_are_kept_for_the_job_and_missing_ones_are_null(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["store_set('a', {})", "store_set('a')", "store_set('a', null)", "store_get(null)", "store_incr('a', 'x')"]
+    "call",
+    [
+        "store_set('a\\0', '')",
+        "store_set('a', {})",
+        "store_set('a')",
+        "store_set('a', null)",
+        "store_get(null)",
+        "store_incr('a', 'x')",
+    ],
 )
 def test_what_is_no_text_is_refused(rig: Rig, call: str) -> None:
     """JOBHOOK-70."""
@@ -341,7 +349,7 @@ def test_a_site_in_postgresql_keeps_the_same_rules(pg_url: str, tmp_path: Path) 
         log(JSON.stringify(rows), (await db_query("SELECT count(*) AS n FROM work"))[0].n);
         await db_query("SELECT nonsense").catch((error) => log(error.name));
         await db_exec("DELETE FROM hook_journal").catch((error) => log(error.name));
-        await store_set("s", "1"); await batch_set("b", 1); await notify("t"); ctx.shared.x = 1;
+        await store_set("s", "1\\0"); await batch_set("b", "\\0"); await notify("t"); ctx.shared.x = 1;
         return { url: String(rows[0].id) } }"""
     rig = Rig(tmp_path, PostgresqlDatabase(pg_url))
     try:
@@ -351,7 +359,7 @@ def test_a_site_in_postgresql_keeps_the_same_rules(pg_url: str, tmp_path: Path) 
             crash(rig, hooks)
             assert rig.call("before_fetch", {}).value == {"url": "1"}
         assert rig.messages == []
-        assert stored(rig) == {"n": "3", "s": "1"}
+        assert stored(rig) == {"n": "3", "s": "1\ufffd"}
         assert rig.database.run("SELECT COUNT(*), COUNT(taken) FROM work") == [(2, 1)]
         assert rig.database.run("SELECT channel FROM monitor_outbox") == [("notification",)]
         assert rig.cycle.journal.latest_ctx() == '{"shared":{"x":1}}'

@@ -1,7 +1,7 @@
 // What hooks find as globals.
 function $install() {
   const key = (value, name) => {
-    if (typeof value === "string" && value !== "") return value;
+    if (typeof value === "string" && value !== "" && !value.includes("\0")) return value;
     if (typeof value === "number") return $String(value);
     throw new $TypeError(name + ": the key must be a string");
   };
@@ -87,7 +87,7 @@ function $install() {
   });
   $offerLater("http_multipart", (url, fields, headers) => {
     if (!$isTable(fields)) throw new $TypeError("http_multipart expects an object of fields");
-    const parts = Object.entries(fields).map(([name, value]) => $part(name, value));
+    const parts = Object.entries(fields).map(([name, value]) => $formPart(name, value));
     return http({ method: "POST", url: $String(url), headers, parts });
   });
 
@@ -118,7 +118,7 @@ function $body(body) {
   throw new $TypeError("the body must be a string (json_encode makes one)");
 }
 
-function $part(name, value) {
+function $formPart(name, value) {
   const file = $isTable(value) && $asBytes(value) === null;
   const content = file ? value.content : value;
   return {
