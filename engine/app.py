@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.browser.scratch import end_forgotten
+from engine.browser.settings import browser_settings
 from engine.clock import SECOND, Clock, SystemClock
 from engine.config import Settings
 from engine.dialect import database_url, shown
@@ -363,7 +364,7 @@ def _runners(settings: Settings, pool: JsPool, wire: Wire | None, clock: Clock) 
         "js": JsRunner(pool),
         "http/fetch": fetching,
         "cycle": CycleRunner(pool, fetching.client, clock),
-        "browser/fetch": browser_runner(settings, clock),
+        "browser/fetch": browser_runner(settings, fetching.client, clock),
         "hook": hook_runner(settings, clock),
     }
 
@@ -389,6 +390,7 @@ def _told(settings: Settings, store: Store | None) -> dict[str, Any]:
         "sites_dir": str(Path(settings.sites_dir).absolute()),
         "site_database_url": settings.site_database_url,
         "clock_offset": clock.offset if isinstance(clock, SystemClock) else 0,
+        "browser": browser_settings(settings.browser).to_dict(),
         "jobs": {"env": _readable(settings), "version": version("scraper")},
     }
 

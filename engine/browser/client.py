@@ -13,15 +13,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from engine.browser.failures import told_failure
 from engine.browser.scratch import MARK, end_browser, mark, new_scratch
 from engine.browser.settings import BrowserSettings, require_browser
 from engine.errors import OpError
 from engine.js.wire import ChildChannel, Frame
+
+#: Raises the OpError with which an address is refused.
+Judge: TypeAlias = Callable[[str], Future[None]]
 
 #: Variables of the owner that a browser sees: no secret is among them.
 _INHERITED = (
@@ -49,8 +54,12 @@ _LOG_TAIL = 2_000
 class Browser:
     """One Chromium, with a profile of its own that is gone when it is closed."""
 
-    def __init__(self, settings: BrowserSettings) -> None:
-        """Start the host; Chromium itself starts with the question ``launch``. Raises OpError ``browser_missing``."""
+    def __init__(self, settings: BrowserSettings, judge: Judge | None = None) -> None:
+        """Start the host; Chromium itself starts with the question ``launch``. Raises OpError ``browser_missing``.
+
+        ``judge`` is asked before a page that is fetched goes on to another address.
+        """
+        self._judge = judge
         self._program, self._sandbox = require_browser(settings), settings.sandboxed
         self._scratch = new_scratch()
         self._numbers = itertools.count(1)
@@ -133,7 +142,7 @@ class Browser:
     def _listen(self) -> None:
         try:
             while True:
-                self._settle(self._channel.receive())
+                self._take(self._channel.receive())
         except (EOFError, OSError, ValueError):
             gone = self._gone()
             with self._lock:
@@ -141,6 +150,17 @@ class Browser:
             for future in left.values():
                 if future.set_running_or_notify_cancel():
                     future.set_exception(gone)
+
+    def _take(self, frame: Frame) -> None:
+        if "judge" not in frame.header:
+            self._settle(frame)
+        elif self._judge is not None:
+            self._judge(frame.header["judge"]).add_done_callback(partial(self._pronounce, frame.header["case"]))
+
+    def _pronounce(self, case: int, judged: Future[None]) -> None:
+        error = judged.exception()
+        refused = None if error is None else told_failure(error)
+        self.ask("verdict", {"case": case, "refused": refused})
 
     def _settle(self, frame: Frame) -> None:
         with self._lock:
@@ -151,7 +171,7 @@ class Browser:
         if failed is None:
             future.set_result(frame)
         else:
-            future.set_exception(OpError(failed["code"], failed["message"], failed["retryable"]))
+            future.set_exception(OpError(**failed))
 
     @property
     def _log(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from engine.errors import OpError
 
@@ -39,7 +40,7 @@ _KNOWN = {
 }
 
 
-def classified(error: Exception) -> OpError:
+def classified(error: BaseException) -> OpError:
     """The error of an op for whatever went wrong in a browser."""
     if isinstance(error, OpError):
         return error
@@ -60,6 +61,12 @@ def classified(error: Exception) -> OpError:
     if kind == "Error":
         return OpError("page_error", message)
     return OpError("browser_failed", f"{kind}: {message}", retryable=True)
+
+
+def told_failure(error: BaseException) -> dict[str, Any]:
+    """An error as it travels: the arguments of an OpError."""
+    failed = classified(error)
+    return {"code": failed.code, "message": failed.message, "retryable": failed.retryable}
 
 
 def unstarted(program: str, error: Exception) -> OpError:

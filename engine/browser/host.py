@@ -13,7 +13,7 @@ import socket
 import sys
 from pathlib import Path
 
-from engine.browser.failures import classified
+from engine.browser.failures import told_failure
 from engine.browser.scratch import end_browser
 from engine.browser.session import Answer, Session
 from engine.js.wire import Frame, ParentChannel
@@ -22,7 +22,7 @@ from engine.js.wire import Frame, ParentChannel
 async def serve(end: socket.socket) -> None:
     """Answer the owner's questions until its end closes; those about different pages side by side."""
     channel = ParentChannel(*await asyncio.open_connection(sock=end))
-    session = Session()
+    session = Session(channel)
     running: set[asyncio.Task[None]] = set()
     while True:
         try:
@@ -39,9 +39,7 @@ async def _answer(session: Session, channel: ParentChannel, frame: Frame) -> Non
     try:
         answer = await session.do(frame.header["do"], frame.header["with"])
     except Exception as error:
-        failed = classified(error)
-        said = {"code": failed.code, "message": failed.message, "retryable": failed.retryable}
-        await channel.send({"id": number, "failed": said})
+        await channel.send({"id": number, "failed": told_failure(error)})
         return
     if not isinstance(answer, Answer):
         answer = Answer(answer)

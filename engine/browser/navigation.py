@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from engine.errors import OpError
+
+#: What the owner has against an address; None = nothing.
+Judge: TypeAlias = Callable[[str], Awaitable[OpError | None]]
 
 #: Meant for the first host and its subdomains only.
 _CONFIDENTIAL = frozenset({"authorization", "cookie", "cookie2"})
@@ -62,6 +65,7 @@ class Navigation:
     def __init__(self, page: Any) -> None:
         self._page = page
         self._last: Any = None
+        self._refused: OpError | None = None
         page.on("response", self._seen)
 
     def _seen(self, response: Any) -> None:
@@ -70,16 +74,51 @@ class Navigation:
             if request.is_navigation_request() and request.frame == self._page.main_frame:
                 self._last = response
 
-    async def go(self, url: str, *, until: str, headers: Mapping[str, str], patience: float) -> Landed:
-        """Open ``url`` within ``patience`` ms; any HTTP answer counts. Raises Playwright's errors."""
-        self._last = None
-        async with _asking(self._page, url, headers):
-            try:
-                await self._page.goto(url, wait_until=until, timeout=patience)
-            except Exception as error:
-                if self._last is None or not any(sign in str(error) for sign in _PAGELESS):
-                    raise
-                return await self._landed(shown=False)
+    async def escort(self, url: str, headers: Mapping[str, str], judge: Judge | None) -> None:
+        """See to it that requests for the page's own document, hop by hop, carry ``headers`` and are permitted.
+
+        Those for its images and scripts are not looked at. Playwright's own way would send the headers to every host
+        that a redirect leads to.
+        """
+        if not headers and judge is None:
+            return
+        session = await self._page.context.new_cdp_session(self._page)
+        tree = await session.send("Page.getFrameTree")
+        frame, first = tree["frameTree"]["frame"]["id"], urlsplit(url).hostname or ""
+        sending: set[asyncio.Task[None]] = set()
+
+        async def answer(event: Mapping[str, Any]) -> None:
+            own, told = event["frameId"] == frame, {"requestId": event["requestId"]}
+            refused = await judge(event["request"]["url"]) if own and judge is not None else None
+            with contextlib.suppress(Exception):  # the page has gone meanwhile
+                if refused is not None:
+                    self._refused = refused
+                    await session.send("Fetch.failRequest", {**told, "errorReason": "BlockedByClient"})
+                elif own:
+                    listed = _merged(event["request"], first, headers)
+                    await session.send("Fetch.continueRequest", {**told, "headers": listed})
+                else:
+                    await session.send("Fetch.continueRequest", told)
+
+        def paused(event: Mapping[str, Any]) -> None:
+            task = asyncio.create_task(answer(event))
+            sending.add(task)
+            task.add_done_callback(sending.discard)
+
+        session.on("Fetch.requestPaused", paused)
+        await session.send("Fetch.enable", {"patterns": [{"resourceType": "Document", "requestStage": "Request"}]})
+
+    async def go(self, url: str, *, until: str, patience: float) -> Landed:
+        """Open ``url`` within ``patience`` ms; any HTTP answer counts. Raises OpError and Playwright's errors."""
+        self._last = self._refused = None
+        try:
+            await self._page.goto(url, wait_until=until, timeout=patience)
+        except Exception as error:
+            if self._refused is not None:
+                raise self._refused from error
+            if self._last is None or not any(sign in str(error) for sign in _PAGELESS):
+                raise
+            return await self._landed(shown=False)
         return await self._landed(shown=True)
 
     async def landed(self) -> Landed:
@@ -115,6 +154,16 @@ class Navigation:
                 await self._page.wait_for_load_state("domcontentloaded")
 
 
+def _merged(request: Mapping[str, Any], first: str, headers: Mapping[str, str]) -> list[dict[str, str]]:
+    """The headers of one hop: the browser's, and over them those that are meant for its host."""
+    host = urlsplit(request["url"]).hostname or ""
+    within = host == first or host.endswith(f".{first}")
+    asked = {name: value for name, value in headers.items() if within or name.lower() not in _CONFIDENTIAL}
+    named = {name.lower() for name in asked}
+    kept = {name: value for name, value in request["headers"].items() if name.lower() not in named}
+    return [{"name": name, "value": value} for name, value in {**kept, **asked}.items()]
+
+
 async def rendered(navigation: Navigation, landed: Landed, most: int) -> tuple[bytes, Landed]:
     """The body of an answer: a document as its scripts left it, anything else as it came, nothing where there is none.
 
@@ -142,43 +191,3 @@ async def _raw(landed: Landed) -> bytes:
 def _check(landed: Landed, size: int, most: int) -> None:
     if size > most:
         raise OpError("body_too_large", f"{landed.url}: the body is larger than {most} bytes")
-
-
-@contextlib.asynccontextmanager
-async def _asking(page: Any, url: str, headers: Mapping[str, str]) -> Any:
-    """Requests for the page's own document carry ``headers``, hop by hop; its images and scripts do not.
-
-    Playwright's own way would send them to every host a redirect leads to.
-    """
-    if not headers:
-        yield
-        return
-    session = await page.context.new_cdp_session(page)
-    tree = await session.send("Page.getFrameTree")
-    frame, first = tree["frameTree"]["frame"]["id"], urlsplit(url).hostname or ""
-    sending: set[asyncio.Task[None]] = set()
-
-    async def go_on(event: Mapping[str, Any]) -> None:
-        told: dict[str, Any] = {"requestId": event["requestId"]}
-        if event["frameId"] == frame:
-            host = urlsplit(event["request"]["url"]).hostname or ""
-            within = host == first or host.endswith(f".{first}")
-            asked = {n: v for n, v in headers.items() if within or n.lower() not in _CONFIDENTIAL}
-            own = {name.lower() for name in asked}
-            kept = {n: v for n, v in event["request"]["headers"].items() if n.lower() not in own}
-            told["headers"] = [{"name": name, "value": value} for name, value in {**kept, **asked}.items()]
-        with contextlib.suppress(Exception):  # the page has gone meanwhile
-            await session.send("Fetch.continueRequest", told)
-
-    def paused(event: Mapping[str, Any]) -> None:
-        task = asyncio.create_task(go_on(event))
-        sending.add(task)
-        task.add_done_callback(sending.discard)
-
-    session.on("Fetch.requestPaused", paused)
-    await session.send("Fetch.enable", {"patterns": [{"resourceType": "Document", "requestStage": "Request"}]})
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):
-            await session.detach()

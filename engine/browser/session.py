@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from engine.browser.failures import unstarted
 from engine.browser.navigation import Navigation, rendered
 from engine.errors import OpError
+from engine.js.wire import ParentChannel
 
 #: Beyond Playwright's own, which already keep Chromium from calling home.
 _FLAGS = ("--disable-quic", "--no-first-run", "--disable-crash-reporter", "--disable-breakpad")
@@ -41,10 +42,12 @@ class _Tab:
 class Session:
     """One Playwright, one Chromium, and its pages by number."""
 
+    channel: ParentChannel
     _playwright: Any = None
     _browser: Any = None
     _tabs: dict[int, _Tab] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _cases: dict[int, asyncio.Future[OpError | None]] = field(default_factory=dict)
 
     async def do(self, name: str, given: Mapping[str, Any]) -> Any:
         """One question of the owner's."""
@@ -60,6 +63,7 @@ class Session:
             "type": self._type,
             "screenshot": self._screenshot,
             "close_page": self._close_page,
+            "verdict": self._verdict,
         }
         return await known[name](given)
 
@@ -97,11 +101,11 @@ class Session:
         """Everything an op of kind ``browser/fetch`` wants of a page, in one go."""
         tab = self._tabs[await self._attach(given)]
         url, seconds = given["url"], given["timeout"]
+        judge = self._judged if given["judged"] else None
         try:
             async with asyncio.timeout(seconds):
-                landed = await tab.navigation.go(
-                    url, until=given["waitUntil"], headers=given["headers"], patience=seconds * 1000
-                )
+                await tab.navigation.escort(url, given["headers"], judge)
+                landed = await tab.navigation.go(url, until=given["waitUntil"], patience=seconds * 1000)
                 if given["waitFor"] and landed.renders:
                     await tab.page.wait_for_selector(given["waitFor"], state="attached", timeout=seconds * 1000)
                 body, landed = await rendered(tab.navigation, landed, given["maxBytes"])
@@ -118,13 +122,22 @@ class Session:
             raise
         return Answer(value, attachments)
 
+    async def _judged(self, url: str) -> OpError | None:
+        """What the owner has against an address."""
+        case = next(self._numbers)
+        self._cases[case] = asyncio.get_running_loop().create_future()
+        await self.channel.send({"judge": url, "case": case})
+        return await self._cases[case]
+
+    async def _verdict(self, given: Mapping[str, Any]) -> None:
+        refused = given["refused"]
+        self._cases.pop(given["case"]).set_result(None if refused is None else OpError(**refused))
+
     async def _open(self, given: Mapping[str, Any]) -> dict[str, Any]:
         url = given["url"]
         if urlsplit(url).scheme.lower() not in _SCHEMES:
             raise OpError("invalid_request", f'"{url[:200]}" cannot be opened: only http and https URLs can')
-        landed = await self._tab(given).navigation.go(
-            url, until=given.get("waitUntil", "load"), headers=given.get("headers", {}), patience=given["timeout"]
-        )
+        landed = await self._tab(given).navigation.go(url, until=given["waitUntil"], patience=given["timeout"])
         return landed.to_dict()
 
     async def _content(self, given: Mapping[str, Any]) -> str:

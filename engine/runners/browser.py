@@ -8,12 +8,13 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
 
-from engine.browser.client import Browser
+from engine.browser.client import Browser, Judge
 from engine.browser.settings import BrowserSettings, browser_settings, require_browser
 from engine.clock import SECOND, Clock, Micros, SystemClock
 from engine.config import Settings
@@ -23,6 +24,7 @@ from engine.model import Artifact, Op, Result
 from engine.plugins.site import HttpSettings
 from engine.runners.base import RunContext, RunFailed
 from engine.runners.browser_cookies import BrowserCookies
+from engine.runners.http_client import HttpClient
 from engine.runners.http_fetch import Answer
 from engine.runners.http_request import FetchRequest, read_request
 from engine.runners.http_result import result_of
@@ -41,8 +43,6 @@ class BrowserRunnerSettings:
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     #: For opening the page and all that is waited for; starting Chromium is not counted.
     timeout: Micros = 30 * SECOND
-    #: None = what the environment says.
-    proxy: str | None = None
     #: Of the document.
     max_bytes: int = 64 << 20
     #: Browsers of this worker at once; 0 = one per processor.
@@ -58,16 +58,16 @@ class PageWishes:
     screenshot: Literal[True, False, "full"] = True
 
 
-def browser_runner(settings: Settings, clock: Clock) -> BrowserRunner:
-    """The runner of a worker with these settings."""
+def browser_runner(settings: Settings, client: HttpClient, clock: Clock) -> BrowserRunner:
+    """The runner of a worker with these settings; ``client`` knows the manners of its requests."""
     return BrowserRunner(
         BrowserRunnerSettings(
             browser=browser_settings(settings.browser),
             timeout=settings.browser.timeout,
-            proxy=settings.http.proxy or None,
             max_bytes=settings.http.max_bytes,
             most=settings.browser.most,
         ),
+        client,
         clock,
     )
 
@@ -75,23 +75,31 @@ def browser_runner(settings: Settings, clock: Clock) -> BrowserRunner:
 class BrowserRunner:
     """Opens pages, each in a browser of its own that is gone when the op is."""
 
-    def __init__(self, settings: BrowserRunnerSettings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: BrowserRunnerSettings, client: HttpClient, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._client = client
         self._clock = clock or SystemClock()
         self._places = asyncio.Semaphore(settings.most or os.cpu_count() or 1)
 
     async def run(self, ctx: RunContext) -> Result:
-        """Execute the op. Raises OpError and RunFailed."""
+        """Execute the op. Raises OpError, RunFailed and Refund."""
         request, wishes = read_request(ctx.op), read_wishes(ctx.op)
         _check(request)
         require_browser(self._settings.browser)
         site = ctx.site.http
         cookies = BrowserCookies(await ctx.cookies()) if site.cookies == "workflow" else None
-        asked = self._asked(request, wishes, site, cookies)
+        manners = self._client.manners(ctx.site)
+        asked = {**self._asked(request, wishes, site, cookies), "judged": manners.obey_robots}
+        loop = asyncio.get_running_loop()
         async with self._places:
+            proxy = await self._client.passage(ctx, request, manners)
+
+            def judge(url: str) -> Future[None]:
+                return asyncio.run_coroutine_threadsafe(self._client.permit(url, request, manners, proxy), loop)
+
             ctx.started()
-            async with _browser(self._settings.browser) as browser:
-                await _answered(browser.launch(proxy=site.proxy or self._settings.proxy))
+            async with _browser(self._settings.browser, judge) as browser:
+                await _answered(browser.launch(proxy=proxy))
                 frame = await _answered(browser.ask("fetch", asked))
         return await asyncio.to_thread(_result, ctx.op.id, request, wishes, frame, cookies, self._clock)
 
@@ -153,9 +161,9 @@ def _check(request: FetchRequest) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _browser(settings: BrowserSettings) -> AsyncIterator[Browser]:
+async def _browser(settings: BrowserSettings, judge: Judge) -> AsyncIterator[Browser]:
     """A browser that has gone, with all its processes, when the block is left in whatever way."""
-    starting = asyncio.ensure_future(asyncio.to_thread(Browser, settings))
+    starting = asyncio.ensure_future(asyncio.to_thread(Browser, settings, judge))
     try:
         yield await asyncio.shield(starting)
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import httpx
+
 from engine.clock import SECOND, Clock, Micros
 from engine.model import Validators
 from engine.plugins.site import NO_PROXIES, Proxies, Site
@@ -105,18 +107,7 @@ class HttpClient:
 
         What ``request`` says itself wins over ``manners``. A request that must not be made takes no turn.
         """
-        await self._wire.ready()
-        plan = FetchPlan(
-            request=request,
-            user_agent=manners.user_agent,
-            timeout=request.timeout or manners.timeout,
-            max_bytes=request.max_bytes or manners.max_bytes,
-            max_redirects=manners.max_redirects if request.redirects is None else request.redirects,
-            proxy=request.proxy or manners.proxy,
-            doorkeeper=self._robots if manners.obey_robots else None,
-        )
-        if manners.obey_robots:
-            await self._ask(ctx, plan, request.proxy or any_of(manners.proxies) or manners.proxy)
+        plan = await self._admitted(ctx, request, manners)
         seen_by = f"{manners.scope}@{manners.edition}" if manners.edition else manners.scope
         wanted = manners.conditional if request.conditional is None else request.conditional
         variant = variant_of(request) if wanted else None
@@ -127,9 +118,39 @@ class HttpClient:
         new = learned(seen_by, variant, answer, known) if variant is not None else None
         return Fetched(answer=answer, proxy=chosen, validators=new)
 
+    async def passage(self, ctx: RunContext, request: FetchRequest, manners: Manners) -> str | None:
+        """The proxy for a request that a browser makes, once it may be made. Raises as ``fetch`` does."""
+        await self._admitted(ctx, request, manners)
+        chosen = request.proxy or await pick(manners.proxies, manners.scope, ctx.turn)
+        return chosen or manners.proxy
+
+    async def permit(self, url: str, request: FetchRequest, manners: Manners, proxy: str | None) -> None:
+        """Ask whether a browser may go on from ``request`` to ``url``. Raises OpError."""
+        if manners.obey_robots:
+            plan = self._plan(request, manners)
+            await self._robots.permit(httpx.URL(url), plan.agent(), proxy, plan.timeout)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._wire.aclose()
+
+    async def _admitted(self, ctx: RunContext, request: FetchRequest, manners: Manners) -> FetchPlan:
+        await self._wire.ready()
+        plan = self._plan(request, manners)
+        if manners.obey_robots:
+            await self._ask(ctx, plan, request.proxy or any_of(manners.proxies) or manners.proxy)
+        return plan
+
+    def _plan(self, request: FetchRequest, manners: Manners) -> FetchPlan:
+        return FetchPlan(
+            request=request,
+            user_agent=manners.user_agent,
+            timeout=request.timeout or manners.timeout,
+            max_bytes=request.max_bytes or manners.max_bytes,
+            max_redirects=manners.max_redirects if request.redirects is None else request.redirects,
+            proxy=request.proxy or manners.proxy,
+            doorkeeper=self._robots if manners.obey_robots else None,
+        )
 
     async def _ask(self, ctx: RunContext, plan: FetchPlan, proxy: str | None) -> None:
         """Ask robots.txt, and wait outside of the worker for the op's place where the host wants pauses."""

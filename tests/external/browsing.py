@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from engine.clock import SECOND
+from engine.clock import SECOND, SystemClock
 from engine.errors import OpError
 from engine.model import JsonText, Result
 from engine.plugins.site import HttpSettings
 from engine.runners.base import RunFailed
 from engine.runners.browser import BrowserRunner, BrowserRunnerSettings
+from engine.runners.http_client import HttpClient, HttpRunnerSettings
+from engine.runners.http_wire import Wire
 from tests.runners.ops import Context, fetch_op
 from tests.servers import Call
 
@@ -35,8 +38,22 @@ def html(text: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
 def browse(given: Any, http: HttpSettings | None = None, cookies: JsonText | None = None, **settings: Any) -> Result:
     """The result of one op of kind ``browser/fetch``."""
     context = Context(fetch_op(given, kind="browser/fetch"), http, cookies)
-    runner = BrowserRunner(BrowserRunnerSettings(**({"timeout": 60 * SECOND} | settings)))
-    return asyncio.run(runner.run(context.run))
+
+    async def run() -> Result:
+        async with patient_runner(**settings) as runner:
+            return await runner.run(context.run)
+
+    return asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def patient_runner(**settings: Any) -> AsyncIterator[BrowserRunner]:
+    """A runner, and the client whose manners it has."""
+    client = HttpClient(HttpRunnerSettings(), SystemClock(), Wire())
+    try:
+        yield BrowserRunner(BrowserRunnerSettings(**({"timeout": 60 * SECOND} | settings)), client)
+    finally:
+        await client.aclose()
 
 
 def browse_failing(given: Any, **more: Any) -> tuple[OpError, Result]:

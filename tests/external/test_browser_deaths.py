@@ -16,13 +16,11 @@ from pathlib import Path
 import pytest
 
 from engine.browser.scratch import PREFIX, processes_of
-from engine.clock import SECOND
 from engine.errors import OpError
 from engine.model import NewOp, RetryPolicy
-from engine.runners.browser import BrowserRunner, BrowserRunnerSettings
 from engine.store.store import Store
 from tests.cli.console import SCRIPT, clean_env, make_site
-from tests.external.browsing import PATIENCE, html
+from tests.external.browsing import PATIENCE, html, patient_runner
 from tests.factories import SITE, submit
 from tests.runners.ops import Context, fetch_op
 from tests.servers import Call, Server, serve
@@ -66,11 +64,11 @@ def asked(server: Server) -> bool:
 async def run_until(server: Server, then: Callable[[asyncio.Task[object]], None]) -> object:
     """Run an op on a page that never comes; do something when Chromium waits for it; the op's end."""
     op = fetch_op({"request": {"url": f"{server.url}/never"}}, kind="browser/fetch")
-    runner = BrowserRunner(BrowserRunnerSettings(timeout=60 * SECOND))
-    task: asyncio.Task[object] = asyncio.create_task(runner.run(Context(op).run))
-    await asyncio.to_thread(server.wait, asked)
-    then(task)
-    return await task
+    async with patient_runner() as runner:
+        task: asyncio.Task[object] = asyncio.create_task(runner.run(Context(op).run))
+        await asyncio.to_thread(server.wait, asked)
+        then(task)
+        return await task
 
 
 def test_a_canceled_op_leaves_nothing(temporary: Path) -> None:

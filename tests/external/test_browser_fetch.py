@@ -214,3 +214,36 @@ def test_the_browser_can_be_named(tmp_path: Any) -> None:
     assert isinstance(error, OpError)
     assert (error.code, error.retryable) == ("browser_failed", True)
     assert str(broken) in error.message
+
+
+def test_robots_txt_is_obeyed_hop_by_hop() -> None:
+    """BRW-60: whether a redirect or a script leads there, a page that is disallowed is not requested."""
+    rules = b"User-agent: *\nDisallow: /private\n"
+    routes = {
+        "/robots.txt": lambda call: call.reply(rules, 200, {"Content-Type": "text/plain"}),
+        "/away": lambda call: call.reply(b"", 302, {"Location": "/private/1"}),
+        "/leads": html("<p>here</p><script>location.href = '/private/2'</script>"),
+    }
+    obeying = HttpSettings(robots="obey")
+    with serve(routes) as server:
+
+        def ask(path: str) -> dict[str, Any]:
+            return {"request": {"url": server.url + path}, "persistBody": True, "browser": {"screenshot": False}}
+
+        first, _ = browse_failing(ask("/private/0"), http=obeying)
+        second, _ = browse_failing(ask("/away"), http=obeying)
+        (document,) = browse(ask("/leads"), http=obeying).artifacts
+        assert [error.code for error in (first, second)] == ["robots_disallowed"] * 2
+        assert "/private/1" in second.message
+        assert not second.retryable
+        assert b"<p>here</p>" in (document.body or b"")
+        assert [path for path in server.paths() if "private" in path] == []
+
+
+def test_pages_come_through_the_proxy_of_the_request() -> None:
+    """BRW-61."""
+    with serve({"/shop": html(SCRIPTED)}) as proxy:
+        result = browse({"request": {"url": "http://shop.invalid/shop", "proxy": proxy.url}, "persistBody": True})
+        targets = [request.target for request in proxy.requests]
+    assert "http://shop.invalid/shop" in targets
+    assert b"EUR 42" in kept(result)["http-response-body"].body
