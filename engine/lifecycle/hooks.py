@@ -6,6 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.clock import Clock
@@ -74,6 +75,8 @@ class Hooks:
         self._isolate: HookIsolate | None = None
         self._logs: list[LogLine] = []
         self._blame = ""
+        #: The heap in use when it was last measured.
+        self._heap_bytes = 0
         #: Names of the hooks the scripts define.
         self.present = find_hooks(scripts, clock, extensions)
 
@@ -111,6 +114,8 @@ class Hooks:
                 self._blame = ""
             else:
                 called.append(self._run(stage, seq, arguments, cycle, writes))
+                if seq == calls[-1][0]:
+                    called[-1] = self._weighed(called[-1])
             ended.append(Ended(stage, seq, _result_json(called[-1])))
             if len(ended) == _GROUP or time.monotonic() >= due:
                 self._settle(ended, cycle, writes)
@@ -133,7 +138,6 @@ class Hooks:
             return Called(outcome="threw", error=error.message, duration_ms=_since(began))
         host.begin(stage, seq, cycle, writes)
         host.job = {"stage": stage, "values": arguments, "ctx": None if stage == "on_finished" else shown(cycle)}
-        before = isolate.heap_bytes
         try:
             answer = isolate.call(self._scripts.hook_seconds)
         except Discarded as lost:
@@ -142,15 +146,21 @@ class Hooks:
         finally:
             host.end()
             self._take_logs(host)
-        heap = before if isolate.is_spent else isolate.heap_bytes
         if isolate.is_spent:
             self._discard()
         if host.busy:
             raise DatabaseBusy("the site database was busy while the hook ran")
         if answer["ctx"] is not None:
             cycle.kept = json.loads(answer["ctx"])
-        measures = {"duration_ms": _since(began), "heap_bytes": heap, "heap_delta_bytes": heap - before}
+        measures = {"duration_ms": _since(began), "heap_bytes": self._heap_bytes}
         return self._called(stage, answer, arguments, measures)
+
+    def _weighed(self, called: Called) -> Called:
+        """With the heap now in use. Measuring takes longer than a short hook: of many it is done once."""
+        if self._isolate is None:
+            return called
+        before, self._heap_bytes = self._heap_bytes, self._isolate.heap_bytes
+        return replace(called, heap_bytes=self._heap_bytes, heap_delta_bytes=self._heap_bytes - before)
 
     def _called(self, stage: str, answer: dict[str, Any], arguments: list[Any], measures: dict[str, Any]) -> Called:
         match answer["kind"]:
@@ -184,7 +194,7 @@ class Hooks:
                 raise
             finally:
                 self._take_logs(host)
-            self._host, self._isolate = host, isolate
+            self._host, self._isolate, self._heap_bytes = host, isolate, isolate.heap_bytes
         return self._host, self._isolate
 
     def _take_logs(self, host: HookHost) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from engine.errors import OpError
 from engine.lifecycle.scripts import JobScripts
 from engine.lifecycle.testing import TestOutcome, run_tests
+from engine.resources import resource
 from tests.fakes import FakeClock
 from tests.lifecycle.rig import Rig
 
@@ -164,6 +167,16 @@ def test_engine_says_where_it_runs(rig: Rig) -> None:
     finally:
         rig.settings = {}
     assert found == [f"{platform.system().lower()} {platform.machine().lower()} 9.9 sqlite true"]
+
+
+def test_no_name_of_the_prelude_is_declared_twice() -> None:
+    """One would silently take the place of the other."""
+    folders = [resource("engine") / "js" / "prelude", resource("engine") / "lifecycle" / "prelude"]
+    texts = [path.read_text("utf-8") for folder in folders for path in folder.glob("*.js")]
+    texts.append((resource("engine") / "lifecycle" / "browser.js").read_text("utf-8"))
+    names = Counter(name for text in texts for name in re.findall(r"^(?:const|let|function) (\$\w+)", text, re.M))
+    assert len(names) > 60
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 TESTS = """
