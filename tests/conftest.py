@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from engine.store.store import Store
 from tests.fakes import FakeClock
+from tests.migrated import engine_db
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 4 << 30
@@ -86,14 +86,6 @@ def pg_url(pg_admin_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An engine DB in SQLite without workflows, to be copied."""
-    path = tmp_path_factory.mktemp("template") / "engine.db"
-    Store.open(path).close()
-    return path
-
-
-@pytest.fixture(scope="session")
 def postgresql_template(pg_admin_url: str) -> Iterator[str]:
     """The name of an engine DB in PostgreSQL without workflows, to be copied."""
     with _database(pg_admin_url) as url:
@@ -102,9 +94,9 @@ def postgresql_template(pg_admin_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def sqlite_engine(sqlite_template: Path, tmp_path: Path) -> str:
+def sqlite_engine(tmp_path: Path) -> str:
     """An engine DB in SQLite without workflows."""
-    return str(shutil.copy(sqlite_template, tmp_path / "engine.db"))
+    return engine_db(tmp_path)
 
 
 @pytest.fixture

@@ -169,6 +169,8 @@ def _serve(channel: socket.socket) -> None:
         if channel.fileno() in ready:
             asked, rights, _, _ = channel.recvmsg(_REQUEST, socket.CMSG_SPACE(12))
             if not asked:
+                for pid in endings:
+                    os.kill(pid, signal.SIGKILL)
                 return
             stdout, stderr, told = array.array("i", rights[0][2])
             pid = os.fork()

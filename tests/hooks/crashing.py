@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import time
 from pathlib import Path
 
 from engine.hooks.process import marked
-from tests.cli.console import SCRIPT, clean_env
+from tests import warm
+from tests.cli.console import clean_env
 from tests.hooks.lab import Lab
+from tests.warm import Warm
 
 
 def living(lab: Lab) -> list[int]:
@@ -32,15 +34,11 @@ def await_file(path: Path) -> None:
         time.sleep(0.02)
 
 
-def start_worker(lab: Lab, *more: str, grace: str = "5s", **env: str) -> subprocess.Popen[bytes]:
-    """The installed script as a worker on the lab's databases."""
+def start_worker(lab: Lab, *more: str, grace: str = "5s", **env: str) -> Warm:
+    """A worker process on the lab's databases."""
     flags = ("--engine-db", lab.settings.engine_db, "--sites-dir", str(lab.settings.sites_dir), "--max-workers", "4")
-    return subprocess.Popen(
-        [SCRIPT, "worker", "run", "--sites-manifest-dir", str(lab.folder / "sites"), *flags, *more],
-        env=clean_env(
-            lab.folder / "home", SCRAPER_HOOKS_GRACE=grace, SCRAPER_HOOKS_DATA_DIR=str(lab.settings.data_dir), **env
-        ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    words = ("worker", "run", "--sites-manifest-dir", str(lab.folder / "sites"), *flags, *more)
+    data_dir = str(lab.settings.data_dir)
+    env = clean_env(lab.folder / "home", SCRAPER_HOOKS_GRACE=grace, SCRAPER_HOOKS_DATA_DIR=data_dir, **env)
+    with open(os.devnull, "w") as nowhere:
+        return warm.start("cli.main:main", words, env=env, stderr=nowhere.fileno())

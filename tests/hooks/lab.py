@@ -18,6 +18,7 @@ from engine.hooks.graph import CrawlSpec
 from engine.plugins.registry import Registry, discover
 from engine.plugins.site import Site
 from engine.worker.options import Silent, WorkerReport
+from tests import migrated
 from tests.hooks.plugins import write_hook
 
 SITE = "lab"
@@ -33,7 +34,7 @@ class Lab:
         text = f"name: {SITE}\ndatabaseFileName: {SITE}.db\nhookDirs: [hooks]\n{manifest}"
         (folder / "sites" / SITE / "site.yaml").write_text(text)
         self.settings = Settings(
-            engine_db=engine_db or str(folder / "engine.db"),
+            engine_db=engine_db or migrated.engine_db(folder),
             sites_dir=folder / "state",
             manifest_dirs=(ManifestDirectory(folder / "sites", "flag"),),
             hooks=HookSettings(data_dir=folder / "archive", grace=10 * SECOND),
