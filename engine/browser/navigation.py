@@ -19,6 +19,7 @@ _CONFIDENTIAL = frozenset({"authorization", "cookie", "cookie2"})
 _DOCUMENTS = frozenset({"", "text/html", "application/xhtml+xml"})
 #: What Chromium says of answers it does not show.
 _PAGELESS = ("net::ERR_ABORTED", "net::ERR_HTTP_RESPONSE_CODE_FAILURE", "Download is starting")
+_ERROR_PAGE = "chrome-error:"
 _EMPTY = frozenset({204, 205})
 _SIZE = "() => document.documentElement ? document.documentElement.outerHTML.length : 0"
 
@@ -65,7 +66,8 @@ class Navigation:
     def __init__(self, page: Any) -> None:
         self._page = page
         self._last: Any = None
-        self._refused: OpError | None = None
+        #: Why the page did not go on to another address.
+        self.refused: OpError | None = None
         page.on("response", self._seen)
 
     def _seen(self, response: Any) -> None:
@@ -92,7 +94,7 @@ class Navigation:
             refused = await judge(event["request"]["url"]) if own and judge is not None else None
             with contextlib.suppress(Exception):  # the page has gone meanwhile
                 if refused is not None:
-                    self._refused = refused
+                    self.refused = refused
                     await session.send("Fetch.failRequest", {**told, "errorReason": "BlockedByClient"})
                 elif own:
                     listed = _merged(event["request"], first, headers)
@@ -110,12 +112,12 @@ class Navigation:
 
     async def go(self, url: str, *, until: str, patience: float) -> Landed:
         """Open ``url`` within ``patience`` ms; any HTTP answer counts. Raises OpError and Playwright's errors."""
-        self._last = self._refused = None
+        self._last = self.refused = None
         try:
             await self._page.goto(url, wait_until=until, timeout=patience)
         except Exception as error:
-            if self._refused is not None:
-                raise self._refused from error
+            if self.refused is not None:
+                raise self.refused from error
             if self._last is None or not any(sign in str(error) for sign in _PAGELESS):
                 raise
             return await self._landed(shown=False)
@@ -176,7 +178,12 @@ async def rendered(navigation: Navigation, landed: Landed, most: int) -> tuple[b
     _check(landed, await navigation.length(), most)
     body = (await navigation.content()).encode("utf-8", "replace")
     _check(landed, len(body), most)
-    return body, await navigation.landed()
+    shown = await navigation.landed()
+    if navigation.refused is not None:
+        raise navigation.refused
+    if shown.url.startswith(_ERROR_PAGE):
+        raise OpError("transport_error", f"a script of {landed.url} went on to an address that fails", retryable=True)
+    return body, shown
 
 
 async def _raw(landed: Landed) -> bytes:
