@@ -303,8 +303,9 @@ class CycleRun:
         texts: dict[str, str | None] = {}
         if self.job.notification is not None:
             shown = self.hook("before_notify", new)
+            text = self._notice(shown, new)
             if (name := drafts.get("notification")) is not None:
-                texts[name] = self._notice(shown, new)
+                texts[name] = text
         if self.job.webhook is not None:
             default = payload(self.job, new)
             sent = verdicts.payload_after(self.hook("before_webhook", default), default)

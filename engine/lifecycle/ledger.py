@@ -174,11 +174,14 @@ class Ledger:
     ) -> None:
         """Keep how far a cycle got; one that is over stays as it is."""
         with transaction(self.database):
-            self.database.run(
-                "UPDATE monitor_cycles SET telemetry_json = ?, started_at = ?, status = ?, error = ?"
-                " WHERE cycle_id = ? AND finished_at IS NULL",
-                (json.dumps(telemetry), started_at, status, error.replace("\0", ""), cycle_id),
-            )
+            self._note(cycle_id, telemetry, started_at, status, error)
+
+    def _note(self, cycle_id: str, told: Mapping[str, Any], started_at: int, status: str, error: str) -> None:
+        self.database.run(
+            "UPDATE monitor_cycles SET telemetry_json = ?, started_at = ?, status = ?, error = ?"
+            " WHERE cycle_id = ? AND finished_at IS NULL",
+            (json.dumps(told), started_at, status, error.replace("\0", ""), cycle_id),
+        )
 
     def committed(self, cycle_id: str) -> list[Item] | None:
         """The items that a cycle stored as new, in input order; None where it has stored nothing yet."""
@@ -277,26 +280,35 @@ class Ledger:
         found = [dict(zip(names, row, strict=True)) for row in rows]
         return [{**one, "headers": json.loads(str(one["headers"]))} for one in found]
 
-    def delivered(self, name: str, status: str, error: str, attempts: int = 1) -> None:
-        """Note how a try of a delivery went: ``sent``, ``pending`` (there will be another) or ``failed``."""
+    def said(self, name: str) -> None:
+        """A notification that goes nowhere but into the log is there."""
         with transaction(self.database):
-            self.database.run(
-                "UPDATE monitor_outbox SET status = ?, last_error = ?, attempts = attempts + ?, updated_at = ?"
-                " WHERE id = ?",
-                (status, error.replace("\0", ""), attempts, self._clock.now(), name),
-            )
+            self._delivered(name, "sent", "", 0)
 
-    def note_delivery(self, cycle_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Let a cycle that is not over know how the first try of its webhook went."""
-        sent = next((row for row in rows if row["id"] == cycle_id), None)
-        state = self.state(cycle_id)
-        if sent is None or state.told is None or state.over:
-            return
-        telemetry = Telemetry.load(state.told["telemetry"])
-        status: Literal["success", "error"] = "success" if sent["status"] == "sent" else "error"
-        telemetry.replace("webhook", status, sent["duration_ms"], sent["error"])
-        told = {**state.told, "telemetry": telemetry.dump()}
-        self.note(cycle_id, told, state.started_at, state.status, state.error)
+    def delivered(self, cycle_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Note how tries of deliveries went: ``sent``, ``pending`` (there will be another) or ``failed``.
+
+        A cycle that is not over gets to know how the first try of its webhook went.
+        """
+        with transaction(self.database):
+            for row in rows:
+                self._delivered(row["id"], row["status"], row["error"], 1)
+            sent = next((row for row in rows if row["id"] == cycle_id), None)
+            state = self.state(cycle_id)
+            if sent is None or state.told is None or state.over:
+                return
+            telemetry = Telemetry.load(state.told["telemetry"])
+            status: Literal["success", "error"] = "success" if sent["status"] == "sent" else "error"
+            telemetry.replace("webhook", status, sent["duration_ms"], sent["error"])
+            told = {**state.told, "telemetry": telemetry.dump()}
+            self._note(cycle_id, told, state.started_at, state.status, state.error)
+
+    def _delivered(self, name: str, status: str, error: str, attempts: int) -> None:
+        self.database.run(
+            "UPDATE monitor_outbox SET status = ?, last_error = ?, attempts = attempts + ?, updated_at = ?"
+            " WHERE id = ?",
+            (status, error.replace("\0", ""), attempts, self._clock.now(), name),
+        )
 
     def conclude(self, cycle_id: str, status: str, error: str, telemetry: Mapping[str, Any]) -> None:
         """The cycle is over."""

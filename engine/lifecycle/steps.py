@@ -257,9 +257,8 @@ class _Step:
     def _finished(self) -> dict[str, Any]:
         plan = Plan.load(self._task["plan"])
         ledger = self._ledger(plan.job_id)
-        late: list[str] = []
+        version, job, folder = self._pinned(ledger, plan.version)
         if not ledger.finished(plan.iteration_id):
-            version, job, folder = self._pinned(ledger, plan.version)
             for cycle_id in ledger.open_cycles(plan.iteration_id):
                 state = ledger.state(cycle_id)
                 ledger.conclude(cycle_id, "error", state.error or _GIVEN_UP, state.told or {})
@@ -275,12 +274,11 @@ class _Step:
                 finally:
                     self._answer.logs += hooks.take_logs()
                     hooks.close()
-            late = self._notices(ledger, plan.iteration_id, job)
             ledger.finish(plan.iteration_id)
-            if plan.hooks:
-                journal.forget()
-                self._ask("kv.forget", {"scope": plan.iteration_id})
-        return {"late": late}
+        if plan.hooks:
+            Journal(ledger.database, plan.iteration_id).forget()
+            self._ask("kv.forget", {"scope": plan.iteration_id})
+        return {"late": self._notices(ledger, plan.iteration_id, job)}
 
     # cycles
 
@@ -330,13 +328,16 @@ class _Step:
     def _process(self) -> dict[str, Any]:
         run = self._cycle_run()
         if run.state.over:
-            return {"status": run.state.status}
+            return self._ended(run)
         fetched = self._fetched(run)
         try:
             if self._task.get("debug"):
                 return self._rehearsed(run, fetched)
-            outcome = run.process(fetched)
-            run.note(outcome)
+            if run.state.status == "running":
+                outcome = run.process(fetched)
+                run.note(outcome)
+            else:
+                outcome = Outcome(run.state.status, run.state.error)
             if not run.plan.concludes:
                 return self._end(run, outcome)
         finally:
@@ -372,7 +373,7 @@ class _Step:
         run = self._cycle_run()
         if run.state.over:
             run.wipe()
-            return {"status": run.state.status, "late": []}
+            return self._ended(run)
         try:
             fetched = self._fetched(run)
             run.context.last_fetch = fetched.full if fetched.envelope is not None else None
@@ -389,9 +390,14 @@ class _Step:
 
     def _end(self, run: CycleRun, outcome: Outcome) -> dict[str, Any]:
         run.conclude(outcome)
+        return self._ended(run)
+
+    def _ended(self, run: CycleRun) -> dict[str, Any]:
+        """What follows from the end of a cycle, now or in an earlier run of its op."""
+        state = run.ledger.state(run.cycle_id)
         late = self._notices(run.ledger, run.cycle_id, run.job)
-        validators = self._fetched(run).validators if outcome.status == "success" else None
-        return {"status": outcome.status, "error": outcome.error, "late": late, "validators": validators}
+        validators = self._fetched(run).validators if state.status == "success" else None
+        return {"status": state.status, "error": state.error, "late": late, "validators": validators}
 
     # announcements
 
@@ -402,7 +408,7 @@ class _Step:
             if row["channel"] == "notification" and (job.notification is None or not job.notification.command):
                 message = json.loads(str(row["payload"]))
                 self._say("info", f"notification: {message['title']}\n{message['body']}")
-                ledger.delivered(str(row["id"]), "sent", "", attempts=0)
+                ledger.said(str(row["id"]))
             else:
                 late.append(str(row["id"]))
         return late
@@ -422,9 +428,7 @@ class _Step:
 
     def _delivered(self) -> None:
         ledger = self._ledger(str(self._task["job"]))
-        for row in self._task["rows"]:
-            ledger.delivered(row["id"], row["status"], row["error"])
-        ledger.note_delivery(str(self._task["cycle_id"]), self._task["rows"])
+        ledger.delivered(str(self._task["cycle_id"]), self._task["rows"])
 
 
 def _folder_of(site: Site, version: Version) -> Path:
