@@ -68,6 +68,8 @@ class Host:
         self._reads = reads
         self._trees = Trees()
         self._exact = False
+        self._statements: dict[int, str] = {}
+        self._texts: dict[tuple[str, str], str] = {}
         self.effects = Effects()
         #: Modules read so far: name and text, for the positions of syntax errors.
         self.loaded: list[tuple[str, str]] = []
@@ -79,7 +81,6 @@ class Host:
             "require": self._require,
             "emit": self._emit,
             "dep": self._dependency,
-            "text": self._text,
             "record": self._record,
             "artifact": self._artifact,
             "set": self._set,
@@ -106,6 +107,10 @@ class Host:
         """Answer one call of the bridge. Raises HostError."""
         if name == "blob":
             return self._blob(payload).decode("latin-1")
+        if name == "text":
+            return self._text(json.loads(payload))
+        if name == "html.given":
+            return _dumps(self._trees.call("parse", self._text(json.loads(payload))))
         if name.startswith("html."):
             return _dumps(self._trees.call(name[5:], json.loads(payload)))
         method = self._calls.get(name)
@@ -184,7 +189,10 @@ class Host:
             raise HostError("the artifact's body was pruned") from None
 
     def _text(self, where: list[str]) -> str:
-        return decode_body(self._blob(where[0]), where[1])
+        key = (where[0], where[1])
+        if key not in self._texts:
+            self._texts[key] = decode_body(self._blob(where[0]), where[1])
+        return self._texts[key]
 
     def _record(self, fields: list[str]) -> None:
         record = Record(collection=fields[0], key=fields[1], data=fields[2])
@@ -212,15 +220,22 @@ class Host:
         self._exact = isinstance(wanted, dict) and wanted.get("bigint") == "string"
 
     def _site_query(self, call: list[Any]) -> dict[str, Any]:
-        return self._shown(self._site().query(call[0], parameters(call[1])))
+        return self._shown(self._site().query(self._statement(call), parameters(call[1])))
 
     def _site_exec(self, call: list[Any]) -> int:
-        return self._site().execute(call[0], parameters(call[1]))
+        return self._site().execute(self._statement(call), parameters(call[1]))
+
+    def _statement(self, call: list[Any]) -> str:
+        """The text of a statement, which a script sends once and then names by its number."""
+        text, _, number = call
+        if text is not None:
+            self._statements[number] = text
+        return self._statements[number]
 
     def _engine_query(self, call: list[Any]) -> dict[str, Any]:
         if self._reads is None:
             raise HostError("there is no engine database here")
-        return self._shown(self._reads.query(call[0], parameters(call[1])))
+        return self._shown(self._reads.query(self._statement(call), parameters(call[1])))
 
     def _shown(self, rows: Rows) -> dict[str, Any]:
         return {"c": rows.columns, "r": [[self._value(value) for value in row] for row in rows.rows]}

@@ -16,6 +16,8 @@ import re
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from py_mini_racer import MiniRacer
@@ -96,6 +98,8 @@ class HostCall:
         name, _, payload = request.partition("\n")
         if name not in _RAW and "\\ud" in payload:
             payload = _LONE_SURROGATE.sub(lambda found: found[1] or "\\ufffd", payload)
+        if name == "part":
+            return 0, _part(payload)
         try:
             return 0, self._handler(name, payload)
         except HostError as error:
@@ -107,3 +111,9 @@ class HostCall:
         piece, self._answer = self._answer[: 2 * ROOM], self._answer[2 * ROOM :]
         self._memory[_HEADER.size : _HEADER.size + len(piece)] = piece
         _HEADER.pack_into(self._memory, 0, len(piece) // 2, 1 if self._answer else 0, failed, 0)
+
+
+@cache
+def _part(name: str) -> str:
+    """A part of the prelude that is read at first use."""
+    return files("engine.js").joinpath("parts", f"{name}.js").read_text("utf-8") + "//# sourceURL=scraper:prelude"

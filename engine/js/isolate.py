@@ -94,10 +94,7 @@ class _Execution:
 
     def run(self) -> JsonText:
         self._isolate.set_global("$notify", self._call.function)
-        try:
-            self._drive()
-        finally:
-            self._call.release()
+        self._drive()
         if self._failure is not None:
             raise self._classified(self._failure)
         if self._done is None:

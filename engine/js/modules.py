@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 from engine.js.hostcall import HostError
 
 _SUFFIXES = ("", ".js", ".json")
+#: A file changed this recently may change once more without a trace in its times.
+_SETTLED_NS = 2_000_000_000
+_numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,8 @@ class Module:
 
     name: str
     source: str
+    #: Tells this text from every other that this process has read.
+    number: int = field(default_factory=lambda: next(_numbers), compare=False)
 
     @property
     def is_json(self) -> bool:
@@ -31,7 +40,7 @@ class ModuleRoots:
     """
 
     def __init__(self, roots: Sequence[tuple[str, Path]], *, instead: str | None = None) -> None:
-        self._roots = [(prefix, folder.resolve()) for prefix, folder in roots]
+        self._roots = list(roots)
         self._instead = instead
 
     def entry(self, path: str) -> Module:
@@ -83,13 +92,32 @@ class ModuleRoots:
 
     @staticmethod
     def _read(root: Path, relative: str, prefix: str) -> Module | None:
-        path = root / relative
-        if not path.is_file():
-            return None
-        if not path.resolve().is_relative_to(root):
-            raise HostError(f'"{relative}" leads out of the site\'s root', code="MODULE_NOT_FOUND")
+        path = f"{root}/{relative}"
         try:
-            source = path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise HostError(f"{relative} is not UTF-8 text: {error}") from error
-        return Module(f"{prefix}/{relative}" if prefix else relative, source)
+            found = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known = _read_before.get((path, prefix))
+        if known is not None and known[0] == state:
+            return known[1]
+        module = _module(Path(path), root.resolve(), relative, prefix)
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED_NS:
+            _read_before[path, prefix] = (state, module)
+        return module
+
+
+#: Modules of this process by path and prefix, and what the file was like when it was read.
+_read_before: dict[tuple[str, str], tuple[tuple[int, ...], Module]] = {}
+
+
+def _module(path: Path, root: Path, relative: str, prefix: str) -> Module:
+    if not path.resolve().is_relative_to(root):
+        raise HostError(f'"{relative}" leads out of the site\'s root', code="MODULE_NOT_FOUND")
+    try:
+        source = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise HostError(f"{relative} is not UTF-8 text: {error}") from error
+    return Module(f"{prefix}/{relative}" if prefix else relative, source)

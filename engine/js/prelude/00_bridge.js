@@ -1,14 +1,18 @@
 // The synchronous bridge: a request goes out through shared memory, the host answers into the same memory.
 const { apply: $apply } = Reflect;
-const $uncurry = (method) => (self, ...rest) => $apply(method, self, rest);
+const { call: $call, bind: $bind } = Function.prototype;
+const $uncurry = (method) => $apply($bind, $call, [method]);
 const $JSON = { parse: JSON.parse, stringify: JSON.stringify };
-const $charCodeAt = $uncurry(String.prototype.charCodeAt);
+const $StringPrototype = String.prototype;
+const $plainCharCodeAt = $StringPrototype.charCodeAt;
+const $charCodeAt = $uncurry($plainCharCodeAt);
 const $fromCharCode = String.fromCharCode;
 const $subarray = $uncurry(Uint16Array.prototype.subarray);
+const $now = Date.now;
 const $push = $uncurry(Array.prototype.push);
 const $then = $uncurry(Promise.prototype.then);
 const $resolve = Promise.resolve.bind(Promise);
-const $defineProperty = Object.defineProperty;
+const { defineProperty: $defineProperty, getOwnPropertyDescriptor: $describe, hasOwn: $hasOwn } = Object;
 const $keys = Object.keys;
 const $isArray = Array.isArray;
 const $isFinite = Number.isFinite;
@@ -35,12 +39,22 @@ function $read() {
   }
 }
 
+// The plain call is much the fastest; the other one stands in where a script replaced the method.
+function $write(text, at, count) {
+  const now = $describe($StringPrototype, "charCodeAt");
+  if (now !== undefined && $hasOwn(now, "value") && now.value === $plainCharCodeAt) {
+    for (let i = 0; i < count; i++) $units[i] = text.charCodeAt(at + i);
+  } else {
+    for (let i = 0; i < count; i++) $units[i] = $charCodeAt(text, at + i);
+  }
+}
+
 function $send(text) {
   let at = 0;
   for (;;) {
     const rest = text.length - at;
     const count = rest < $room ? rest : $room;
-    for (let i = 0; i < count; i++) $units[i] = $charCodeAt(text, at + i);
+    $write(text, at, count);
     at += count;
     $header[0] = count;
     $header[1] = at < text.length ? 1 : 0;
@@ -62,6 +76,16 @@ function $host(name, payload) {
 }
 
 const $ask = (name, value) => $JSON.parse($host(name, $JSON.stringify(value)));
+
+// Parts that few scripts need: read at first use, given what they use of all this.
+const $parts = { __proto__: null };
+function $part(name) {
+  if ($parts[name] === undefined) $parts[name] = $eval($host("part", name))($kit);
+  return $parts[name];
+}
+
+// What belongs to one execution.
+const $session = { __proto__: null, given: [], statements: { __proto__: null }, count: 0 };
 
 function $hide(target, name, value) {
   $defineProperty(target, name, { value, writable: true, configurable: true, enumerable: false });
@@ -139,7 +163,6 @@ function $timer(callback, delay, args, period) {
   $push($timers, { id, due: $now() + pause, callback, args, period: period ? (pause > 1 ? pause : 1) : 0 });
   return id;
 }
-const $now = Date.now;
 function $clear(id) {
   for (let i = 0; i < $timers.length; i++) if ($timers[i].id === id) return void $timers.splice(i, 1);
 }

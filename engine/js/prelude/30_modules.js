@@ -37,53 +37,18 @@ function $requireFrom(from) {
   };
 }
 
-function $params(values) {
-  const list = values.length === 1 && $isArray(values[0]) ? values[0] : values;
-  const out = [];
-  for (const value of list) {
-    if (value === null || value === undefined) $push(out, null);
-    else if (typeof value === "bigint") $push(out, { $int: $String(value) });
-    else if (typeof value === "number" || typeof value === "string" || typeof value === "boolean") $push(out, value);
-    else if ($asBytes(value) !== null) $push(out, { $bytes: $bytesToText($asBytes(value)) });
-    else if (value instanceof Date) $push(out, value.toISOString());
-    else $push(out, $json(value, "parameter"));
-  }
-  return out;
-}
-
-function $rows(answer) {
-  const columns = answer.c;
-  return answer.r.map((row) => {
-    const shown = {};
-    for (let i = 0; i < columns.length; i++) {
-      const value = row[i];
-      shown[columns[i]] = value !== null && typeof value === "object" ? $textToBytes(value.$bytes) : value;
-    }
-    return shown;
-  });
-}
-
-function $sql(text) {
-  if (typeof text !== "string") throw new $TypeError("the SQL must be a string");
-  return text;
-}
-
-const $siteDb = () => ({
-  query: (sql, ...values) => $rows($ask("site.query", [$sql(sql), $params(values)])),
-  exec: (sql, ...values) => $ask("site.exec", [$sql(sql), $params(values)]),
-  lastInsertId: () => $ask("site.last", null),
-  options: (wanted) => void $ask("site.options", wanted || {}),
-});
+// What parts are made of, for modes that are added to these.
+const $params = (values) => $part("sql").$params(values);
+const $rows = (answer) => $part("sql").$rows(answer);
+const $sql = (text) => $part("sql").$sql(text);
+const $siteDb = () => $part("sql").siteDb();
+const $declarations = (recorder) => $part("modes").declare(recorder);
 
 const $natives = {
   __proto__: null,
   "site-db": $siteDb,
-  "scraper-db": () => ({
-    query: (sql, ...values) => $rows($ask("engine.query", [$sql(sql), $params(values)])),
-    exec() {
-      throw new $Error("scraper-db is read-only: only query() works");
-    },
-  }),
-  crypto: () => $crypto,
+  "scraper-db": () => $part("sql").scraperDb(),
+  crypto: () => $part("crypto"),
   html: () => $html(),
 };
+const $html = () => $part("html")();

@@ -1,17 +1,18 @@
 // URL after the WHATWG standard: the parsing is the host's (ada), the objects are ours.
-function $encodeForm(text) {
-  return encodeURIComponent(text.toWellFormed()).replace(/%20/g, "+").replace(/[!'()~]/g, (c) => "%" + c.charCodeAt(0).toString(16).toUpperCase());
-}
-function $decodeForm(text) {
-  const spaced = text.replace(/\+/g, " ");
-  try {
-    return decodeURIComponent(spaced);
-  } catch {
-    return $ask("percent", spaced);
+"use strict";
+(function ({ $ask, $String, $TypeError, $defineProperty }) {
+  function $encodeForm(text) {
+    return encodeURIComponent(text.toWellFormed()).replace(/%20/g, "+").replace(/[!'()~]/g, (c) => "%" + c.charCodeAt(0).toString(16).toUpperCase());
   }
-}
+  function $decodeForm(text) {
+    const spaced = text.replace(/\+/g, " ");
+    try {
+      return decodeURIComponent(spaced);
+    } catch {
+      return $ask("percent", spaced);
+    }
+  }
 
-$lazy("URLSearchParams", () => {
   class URLSearchParams {
     #pairs = [];
     #changed = null;
@@ -84,10 +85,7 @@ $lazy("URLSearchParams", () => {
       return this.#pairs.map((pair) => $encodeForm(pair[0]) + "=" + $encodeForm(pair[1])).join("&");
     }
   }
-  return URLSearchParams;
-});
 
-$lazy("URL", () => {
   const parts = ["protocol", "username", "password", "host", "hostname", "port", "pathname", "search", "hash"];
   class URL {
     #parts;
@@ -147,5 +145,5 @@ $lazy("URL", () => {
       },
     });
   }
-  return URL;
+  return { URL, URLSearchParams };
 });

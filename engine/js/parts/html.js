@@ -1,0 +1,66 @@
+// require("html"): the tree lives in the host; a node here is a handle that knows its attributes.
+"use strict";
+(function ({ $ask, $String, $session }) {
+  // a text the host itself gave out need not go back
+  function $parsed(text) {
+    const { given } = $session;
+    for (let i = 0; i < given.length; i++) {
+      if (given[i].text === text) return $ask("html.given", given[i].where);
+    }
+    return $ask("html.parse", text);
+  }
+  return function html() {
+    class Node {
+      #id;
+      constructor(shown) {
+        this.#id = shown[0];
+        this.tag = shown[1];
+        this.attrs = shown[2];
+      }
+      css(selector) {
+        return $ask("html.css", [this.#id, selector]).map((shown) => new Node(shown));
+      }
+      first(selector) {
+        const shown = $ask("html.first", [this.#id, selector]);
+        return shown === null ? null : new Node(shown);
+      }
+      text(options) {
+        return $ask("html.text", [this.#id, options || {}]);
+      }
+      attr(name) {
+        return Object.hasOwn(this.attrs, name) ? this.attrs[name] : null;
+      }
+      html() {
+        return $ask("html.html", this.#id);
+      }
+      get parent() {
+        const shown = $ask("html.parent", this.#id);
+        return shown === null ? null : new Node(shown);
+      }
+      get next() {
+        const shown = $ask("html.next", this.#id);
+        return shown === null ? null : new Node(shown);
+      }
+      get children() {
+        return $ask("html.children", this.#id).map((shown) => new Node(shown));
+      }
+      extract(selector, fields) {
+        return $ask("html.extract", [this.#id, selector, fields]);
+      }
+      table(selector) {
+        return $ask("html.table", [this.#id, selector || null]);
+      }
+      links(base) {
+        return $ask("html.links", [this.#id, base || null]);
+      }
+      form(selector) {
+        return $ask("html.form", [this.#id, selector || null]);
+      }
+    }
+    return {
+      parse: (text) => new Node($parsed($String(text))),
+      resolve: (base, href) => $ask("html.resolve", [$String(base), $String(href)]),
+      unescape: (text) => $ask("html.unescape", $String(text)),
+    };
+  };
+});
