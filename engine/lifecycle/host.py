@@ -6,6 +6,7 @@ import json
 import platform
 import re
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,13 @@ from engine.lifecycle.later import LaterCalls, Resources
 from engine.lifecycle.scripts import Ask, CycleContext, JobScripts, scope_of
 from engine.lifecycle.writes import HookWrites
 from engine.projection.session import Database
+from engine.projection.sqlite import split
 
+#: Between two tries to end a running statement.
+_INTERRUPT_SECONDS = 0.01
 _DDL = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(create|alter|drop)\b", re.IGNORECASE | re.DOTALL)
+
+_BODY = re.compile(r"\$\w*\$")
 
 
 class HookHost(Host):
@@ -39,6 +45,7 @@ class HookHost(Host):
         self._database: Database | None = None
         self._waited_before = 0.0
         self._over = False
+        self._mutex = threading.Lock()
         self.later = LaterCalls()
         self.resources = Resources()
         self.job: dict[str, Any] = {}
@@ -82,6 +89,11 @@ class HookHost(Host):
         }
         self._calls = {**self._calls, **own}
 
+    def call(self, name: str, payload: str) -> str:
+        """Answer one call of the bridge. Raises HostError."""
+        with self._mutex:
+            return super().call(name, payload)
+
     @property
     def waited(self) -> float:
         """Seconds spent waiting for the site DB's lock: not the hook's time."""
@@ -112,10 +124,12 @@ class HookHost(Host):
             self.report("warning", f"closing what the hook left open: {failure}")
 
     def interrupt(self) -> None:
-        """End a statement that is running too long, and refuse every later one."""
+        """End a statement that is running too long, and refuse every later one. Its connection is free afterwards."""
         self._over = True
-        if self._database is not None:
-            self._database.interrupt()
+        while not self._mutex.acquire(timeout=_INTERRUPT_SECONDS):
+            if self._database is not None:
+                self._database.interrupt()
+        self._mutex.release()
 
     def report(self, level: str, message: str) -> None:
         """A log line of the engine's."""
@@ -172,7 +186,9 @@ class HookHost(Host):
         return self._ask(name, told)
 
     def _define(self, call: list[Any]) -> int:
-        if _DDL.match(call[0]) is None:
+        # the body of a PostgreSQL function holds statements of its own
+        statements = [call[0]] if _BODY.search(call[0]) else split(call[0])
+        if not statements or not all(_DDL.match(statement) for statement in statements):
             raise HostError("db_exec at the top level of a script only makes tables: CREATE, ALTER or DROP")
         return 0 if self._definitions is None else self._definitions.execute(call[0], parameters(call[1]))
 

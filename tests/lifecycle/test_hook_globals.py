@@ -169,6 +169,15 @@ def test_engine_says_where_it_runs(rig: Rig) -> None:
     assert found == [f"{platform.system().lower()} {platform.machine().lower()} 9.9 sqlite true"]
 
 
+def test_every_global_of_hooks_is_documented() -> None:
+    page = (resource("docs") / "reference" / "job-hooks.md").read_text("utf-8")
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", page, flags=re.S)))))
+    source = (resource("engine") / "lifecycle" / "prelude" / "globals.js").read_text("utf-8")
+    offered = set(re.findall(r'\$(?:offer|offerLater|lazy)\("(\w+)"', source))
+    assert len(offered) > 15
+    assert offered - named == set()
+
+
 def test_no_name_of_the_prelude_is_declared_twice() -> None:
     """One would silently take the place of the other."""
     folders = [resource("engine") / "js" / "prelude", resource("engine") / "lifecycle" / "prelude"]

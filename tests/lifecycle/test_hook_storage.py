@@ -198,6 +198,27 @@ def test_sql_that_fails_rejects_and_the_hook_may_go_on(rig: Rig) -> None:
     assert len(rig.messages) == 4
 
 
+def test_a_statement_that_runs_too_long_is_ended_with_its_hook(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JOBHOOK-24: and the connection is free for the next one."""
+    monkeypatch.setattr("engine.js.v8._STOP_SECONDS", 0.1)
+    endless = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
+    rig.settings = {"hook_seconds": 0.25}
+    try:
+        fresh(
+            rig,
+            f"""async function before_fetch() {{ await db_exec("CREATE TABLE found AS {endless} SELECT x FROM n") }}
+                async function after_fetch(f) {{ log(await store_incr("n")); return f }}""",
+        )
+        called = rig.call("before_fetch", {})
+    finally:
+        rig.settings = {}
+    assert called.outcome == "threw"
+    assert not rig.database.in_transaction
+    assert not rig.database.has_table("found")
+    assert rig.call("after_fetch", {"ok": True}).is_table
+    assert rig.messages[-1] == "1"
+
+
 def test_one_row_is_claimed_by_one_cycle_and_given_again_to_its_repetition(rig: Rig) -> None:
     """JOBHOOK-75."""
     hooks = """db_exec("CREATE TABLE IF NOT EXISTS work (id INTEGER PRIMARY KEY, taken TEXT)");
@@ -261,6 +282,7 @@ def test_tables_made_at_the_top_level_are_made_once_for_the_same_scripts(rig: Ri
         ("http_get('http://x')", "http_get cannot be called at the top level"),
         ("db_query('SELECT 1')", "db_query cannot be called at the top level"),
         ("db_exec('INSERT INTO t VALUES (1)')", "only makes tables"),
+        ("db_exec('CREATE TABLE t (a); INSERT INTO t VALUES (1)')", "only makes tables"),
     ],
 )
 def test_nothing_else_is_done_at_the_top_level(rig: Rig, call: str, message: str) -> None:
