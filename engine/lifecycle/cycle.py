@@ -27,7 +27,7 @@ from engine.lifecycle.journal import Journal
 from engine.lifecycle.keywords import keeps, matches
 from engine.lifecycle.ledger import Draft, Ledger, State
 from engine.lifecycle.messages import notification, payload
-from engine.lifecycle.scripts import Called, CycleContext
+from engine.lifecycle.scripts import Called, CycleContext, scope_of
 from engine.lifecycle.telemetry import Telemetry
 from engine.lifecycle.verdicts import Item
 from engine.model import LogLine
@@ -347,7 +347,7 @@ class CycleRun:
         """Forget what only the hooks of this cycle shared: they are not called again."""
         if self.plan.hooks:
             self.context.journal.forget()
-            self.ask("kv.forget", {"scope": self.cycle_id})
+            self.ask("kv.forget", {"scope": scope_of(self.plan.site, self.cycle_id)})
 
 
 def _said(envelope: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from engine.lifecycle.job import Job
 from engine.lifecycle.journal import Journal
 from engine.lifecycle.ledger import Ledger
 from engine.lifecycle.request import first_request
-from engine.lifecycle.scripts import CycleContext, JobScripts
+from engine.lifecycle.scripts import CycleContext, JobScripts, scope_of
 from engine.model import LogLine
 from engine.plugins.site import Site
 from engine.projection.session import Database
@@ -277,7 +277,7 @@ class _Step:
             ledger.finish(plan.iteration_id)
         if plan.hooks:
             Journal(ledger.database, plan.iteration_id).forget()
-            self._ask("kv.forget", {"scope": plan.iteration_id})
+            self._ask("kv.forget", {"scope": scope_of(plan.site, plan.iteration_id)})
         return {"late": self._notices(ledger, plan.iteration_id, job)}
 
     # cycles
