@@ -15,8 +15,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text
 
+from engine.browser.settings import ADVICE, browser_settings, chromium, missing, playwright_version
 from engine.clock import MINUTE, SECOND, Micros, SystemClock
-from engine.config import Settings
+from engine.config import BrowserLimits, Settings
 from engine.dialect import Database, database_url
 from engine.errors import ScraperError
 from engine.liveness import is_dead
@@ -53,6 +54,7 @@ class Finding:
 def examine(settings: Settings, registry: Registry) -> Iterator[Finding]:
     """All checks, one after another; none changes anything."""
     yield from _versions()
+    yield _browser(settings.browser)
     yield from _disk(settings)
     yield from _engine(settings)
     yield from _sites(settings, registry)
@@ -63,6 +65,17 @@ def _versions() -> Iterator[Finding]:
     found = [f"{name} {_version(name)}" for name in names]
     yield Finding("versions", Health.OK, f"Python {platform.python_version()}, {', '.join(found)}")
     yield Finding("sqlite", Health.OK, f"SQLite {sqlite3.sqlite_version}; checkpoints are kept apart by our own lock")
+
+
+def _browser(limits: BrowserLimits) -> Finding:
+    chosen = browser_settings(limits)
+    lacking = missing(chosen)
+    if lacking is None:
+        confined = "" if chosen.sandboxed else ", without its sandbox"
+        return Finding("browser", Health.OK, f"{chromium(chosen)}{confined}, Playwright {playwright_version()}")
+    # most installations need none: it is only amiss where somebody has asked for one
+    health = Health.WARNING if limits.executable else Health.OK
+    return Finding("browser", health, f"{lacking}; browser/fetch and cdp need it", ADVICE)
 
 
 def _version(name: str) -> str:
