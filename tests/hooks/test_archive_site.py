@@ -226,7 +226,9 @@ def test_a_crawl_is_canceled_retried_updated_and_sealed_by_hand(archived: tuple[
     add("c-retry", "--attempts", "1", "--wait")
     assert shown(work, "crawl", "show", "c-retry")["results"] == {"failed": 1}
     assert shown(work, "crawl", "retry", "c-retry", "--wait")["crawl"]["status"] == "sealed"
-    add("c-seal", "--retry-delay", "1h", "--wait")
+    words = ("--plugins", "bad", "--hook-dir", "bad", "--retry-delay", "1h", "--crawl-id", "c-seal", "--wait")
+    waited = here(work, "crawl", "add", "http://127.0.0.1:1/", *words)
+    assert (waited.code, waited.err.splitlines()[-1].partition(":")[0]) == (0, "1 hooks wait for a retry")
     assert shown(work, "crawl", "show", "c-seal")["results"] == {"backoff": 1}
     assert shown(work, "crawl", "update", "c-seal")["results"] == {"backoff": 1}
     sealed = shown(work, "crawl", "seal", "c-seal")

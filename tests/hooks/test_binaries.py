@@ -41,9 +41,9 @@ def need(name: str, **values: str) -> Need:
     return Need(name=name, key=f"{name.upper()}_BINARY", **values)  # type: ignore[arg-type]
 
 
-def installer(lab: Lab, number: int, provider: str, script: str) -> None:
+def installer(lab: Lab, number: int, provider: str, script: str, event: str = "Binary") -> None:
     lab.hook(
-        f"{provider}/on_Binary__{number:02d}_{provider}_install.sh",
+        f"{provider}/on_{event}__{number:02d}_{provider}_install.sh",
         f'echo {provider} >> {lab.folder}/log; case "$*" in *--bin-providers=*{provider}*|*--bin-providers=\\**) ;; '
         f"*) exit 0;; esac\n{script}",
     )
@@ -107,15 +107,18 @@ def test_in_a_crawl_every_hook_that_was_run_to_install_has_a_row(lab: Lab) -> No
     lab.hook("p/on_Snapshot__10_p.sh", "exit 10")
     tool = program(lab, "tool")
     installer(lab, 10, "apt", "exit 1")
-    installer(lab, 20, "brew", f"{record(type='ArchiveResult', status='failed', output_str='no such formula')}; exit 3")
+    said = record(type="ArchiveResult", status="failed", output_str="no such formula")
+    installer(lab, 20, "brew", f"{said}; exit 3", event="BinaryRequest")
     found = record(type="Binary", name="tool", abspath=str(tool))
-    installer(lab, 30, "pip", f"echo x > x.txt; {found}")
-    installer(lab, 40, "npm", found)
-    lab.crawl(install=True)
+    installer(lab, 10, "pip", f"echo x > x.txt; {found}", event="Dependency")
+    installer(lab, 40, "npm", found, event="Dependency")
+    # whoever installs is not asked whether it is switched on
+    lab.crawl(install=True, config={"PIP_ENABLED": False}, plugins=("p",))
     rows = lab.rows(
-        "SELECT plugin, event, position, snapshot_id, status, exit_code, error, output_str, output_count, start_ts,"
-        " end_ts, cmd, pwd FROM archive_results WHERE event = 'Binary' ORDER BY position"
+        "SELECT plugin, event, snapshot_id, status, exit_code, error, output_str, output_count, start_ts, end_ts, cmd,"
+        " pwd FROM archive_results WHERE event <> 'Snapshot' ORDER BY position"
     )
+    assert [row["event"] for row in rows] == ["Binary", "BinaryRequest", "Dependency"]
     assert [(row["plugin"], row["status"], row["exit_code"], row["output_str"]) for row in rows] == [
         ("apt", "noresults", 0, ""),
         ("brew", "failed", 3, "no such formula"),
