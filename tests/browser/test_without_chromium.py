@@ -222,7 +222,7 @@ def test_what_dead_owners_left_is_ended_and_nothing_else(temporary: Path) -> Non
     ]
     spared = [sleeper([f"--user-data-dir={own}/profile"]), sleeper([], **{MARK: f"{own_identity()};{own}"})]
     try:
-        assert end_forgotten() == 3
+        end_forgotten()
         assert [start_time(child.pid) for child in doomed] == [None, None, None]
         assert [child.poll() for child in spared] == [None, None]
         assert sorted(processes_of(own)) == sorted(child.pid for child in spared)
