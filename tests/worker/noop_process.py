@@ -1,4 +1,4 @@
-"""``python -m tests.worker.noop_process ENGINE_DB FOLDER LOG OPTIONS_JSON``: a worker that knows the kind ``noop``.
+"""A worker process that knows the kind ``noop``; its arguments are ENGINE_DB FOLDER LOG OPTIONS_JSON.
 
 Running a ``noop`` appends the op's id to LOG: a proof of execution that no database can take back.
 """
@@ -44,7 +44,3 @@ def main() -> None:
 
     vars(app)["_runners"] = runners
     Lab(engine_db, Path(folder)).work(**json.loads(options))
-
-
-if __name__ == "__main__":
-    main()

@@ -36,10 +36,10 @@ def lab_of(lab: Lab, bodies: dict[str, str], manifest: str = "") -> list[NewOp]:
     return [op for name in bodies for op in (js(name, name), js(f"fine-{name}", "fine"))]
 
 
-def work(lab: Lab, resident_mb: int = 512) -> WorkerReport:
-    """Work until idle in two children of that size."""
+def work(lab: Lab, resident_mb: int = 512, children: int = 2) -> WorkerReport:
+    """Work until idle in so many children of that size."""
     settings = replace(lab.settings, js=JsLimits(resident_mb=resident_mb))
-    options = WorkerOptions(until_idle=True, machine_id="m1", js_processes=2)
+    options = WorkerOptions(until_idle=True, machine_id="m1", js_processes=children)
     return run_worker(settings, lab.registry, options, Silent())
 
 
@@ -131,7 +131,7 @@ def test_text_that_no_database_holds_stops_neither_the_op_nor_the_worker(either_
     """Half of a surrogate pair is no UTF-8, and PostgreSQL knows no NUL: both become the replacement character."""
     lab = either_lab
     lab.submit(*lab_of(lab, {name: body.replace("$", text) for name, body in ODD.items()}))
-    work(lab)
+    work(lab, children=1)
     statuses = lab.statuses()
     assert {statuses[name] for name in ("logged", "returned", "recorded", "emitted", "e\ufffd")} == {"succeeded"}
     assert {statuses[name] for name in ("named", "told")} == {"failed"}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from engine.clock import SECOND
 from engine.model import NewOp
+from tests import warm
 from tests.worker.lab import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
 CAP, CAPPED = 3, 120
 RATE, BURST, PACED = 50, 60, 360
 POLICIES = f"""queuePolicies:
@@ -36,8 +33,8 @@ def work(lab: Lab, workers: int) -> list[str]:
     """Let so many processes work until idle; the ids of the ops that ran, in order."""
     log = lab.folder / "ran.log"
     options = json.dumps({"max_workers": 64})
-    command = [sys.executable, "-m", "tests.worker.noop_process", lab.engine_db, str(lab.folder), str(log), options]
-    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(workers)]
+    arguments = (lab.engine_db, lab.folder, log, options)
+    processes = [warm.start("tests.worker.noop_process:main", arguments) for _ in range(workers)]
     try:
         assert [process.wait() for process in processes] == [0] * workers
     finally:

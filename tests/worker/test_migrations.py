@@ -6,14 +6,10 @@ import asyncio
 import json
 import os
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,10 +22,9 @@ from engine.js.pool import JsPool, PoolSettings
 from engine.jschild import ENVIRONMENT
 from engine.model import NewOp
 from engine.projection.migrate import find_migrations
-from tests.cli.console import SCRIPT, clean_env
+from tests import warm
+from tests.cli.console import clean_env
 from tests.worker.lab import MANIFEST, SITE, Lab, js
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def migrate(lab: Lab) -> MigrationReport:
@@ -264,19 +259,22 @@ def test_a_process_killed_in_the_middle_of_a_migration_leaves_nothing_of_it(lab:
     lab.write("jsmigrations/lib/gate.js", "module.exports = true")
     lab.write("migrations/003_after.sql", "UPDATE t SET n = n + 10;")
     lab.submit(js("a", "ok"))
-    commands: dict[str, list[str]] = {
-        "command": [str(SCRIPT), "site", "migrate", SITE, "--sites-manifest-dir", "plugins", "--sites-dir", "sites"],
-        "worker": [sys.executable, "-m", "tests.worker.process", lab.engine_db, str(lab.folder), "{}"],
+    starts: dict[str, tuple[str, tuple[str, ...]]] = {
+        "command": (
+            "cli.main:main",
+            ("site", "migrate", SITE, "--sites-manifest-dir", "plugins", "--sites-dir", "sites"),
+        ),
+        "worker": ("tests.worker.process:main", (lab.engine_db, str(lab.folder), "{}")),
     }
-    environment = clean_env(lab.folder, PYTHONPATH=str(ROOT))
-    process = subprocess.Popen(commands[way], cwd=lab.folder, env=environment, stdout=subprocess.DEVNULL)
+    call, arguments = starts[way]
+    process = warm.start(call, arguments, cwd=lab.folder, env=clean_env(lab.folder))
     try:
         log = lab.folder / "sites" / "shop.db-wal"
         while not (log.exists() and log.stat().st_size > 4_000_000):
             assert process.poll() is None
             time.sleep(0.02)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
     assert lab.site("SELECT version FROM schema_migrations") == [(1,)]
     assert lab.site("SELECT n FROM t") == [(0,)]

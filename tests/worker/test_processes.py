@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,9 +14,10 @@ from typing import Any
 import pytest
 
 from engine.clock import SECOND
+from tests import warm
+from tests.warm import Warm
 from tests.worker.lab import COUNTERS, Lab, js
 
-ROOT = Path(__file__).resolve().parents[2]
 SLOW = """module.exports = async (ctx) => {
   require("site-db").query("SELECT 1");
   await new Promise((done) => setTimeout(done, ctx.input));
@@ -26,24 +25,25 @@ SLOW = """module.exports = async (ctx) => {
 }"""
 
 
-@pytest.fixture
-def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts workers of a lab, and ends those the test leaves behind."""
-    started: list[subprocess.Popen[str]] = []
+Spawn = Callable[..., Warm]
 
-    def start(lab: Lab, **options: Any) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.worker.process", lab.engine_db, str(lab.folder), json.dumps(options)]
-        started.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Starts workers of a lab, and ends those the test leaves behind; their reports are in ``report.json``."""
+    started: list[Warm] = []
+
+    def start(lab: Lab, **options: Any) -> Warm:
+        with (lab.folder / "report.json").open("w") as report:
+            arguments = (lab.engine_db, lab.folder, json.dumps(options))
+            started.append(warm.start("tests.worker.process:main", arguments, stdout=report.fileno()))
         return started[-1]
 
     yield start
     for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
+        process.send_signal(signal.SIGCONT)
+        process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def await_that(condition: Callable[[], bool]) -> None:
@@ -59,26 +59,23 @@ def slow_lab(lab: Lab) -> Lab:
     return lab
 
 
-def began(lab: Lab, op_id: str) -> Callable[[], bool]:
-    """Whether an attempt of the op has been marked as started."""
+def await_start(lab: Lab, op_id: str) -> None:
+    """Wait until an attempt of the op has been marked as started."""
+    query = f"SELECT count(*) FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = '{op_id}' AND started_at > 0"
 
     def look() -> bool:
-        with closing(lab.store()) as store, store.database.read() as connection:
-            query = (
-                f"SELECT count(*) FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = '{op_id}' AND started_at > 0"
-            )
+        with store.database.read() as connection:
             return bool(connection.exec_driver_sql(query).scalar_one())
 
-    return look
+    with closing(lab.store()) as store:
+        await_that(look)
 
 
-def test_a_worker_frozen_past_its_lease_changes_nothing_and_works_on(
-    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_a_worker_frozen_past_its_lease_changes_nothing_and_works_on(either_lab: Lab, spawn: Spawn) -> None:
     lab = slow_lab(either_lab)
     lab.submit(js("a", "slow", input=1500))
     frozen = spawn(lab, lease_duration=SECOND, until_idle=False)
-    await_that(began(lab, "a"))
+    await_start(lab, "a")
     children = [int(pid) for pid in Path(f"/proc/{frozen.pid}/task/{frozen.pid}/children").read_text().split()]
     for pid in (frozen.pid, *children):
         os.kill(pid, signal.SIGSTOP)
@@ -94,35 +91,33 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_and_works_on(
     assert frozen.poll() is None
 
 
-def test_sigterm_drains_and_gives_back_what_has_not_begun(
-    lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_sigterm_drains_and_gives_back_what_has_not_begun(lab: Lab, spawn: Spawn) -> None:
     slow_lab(lab).submit(js("a", "slow", input=1000), *(js(f"q{n}", "slow", input=0) for n in range(3)))
     worker = spawn(lab, max_workers=4, js_processes=1, until_idle=False)
-    await_that(began(lab, "a"))
+    await_start(lab, "a")
     worker.send_signal(signal.SIGTERM)
-    output, _ = worker.communicate()
-    assert json.loads(output)["succeeded"] == 1
+    assert worker.wait() == 0
+    assert json.loads((lab.folder / "report.json").read_text())["succeeded"] == 1
     assert lab.statuses() == {"a": "succeeded", "q0": "ready", "q1": "ready", "q2": "ready"}
     assert set(lab.attempts("q0")) <= {"interrupted"}
     lab.work()
     assert lab.site("SELECT n FROM counter") == [(4,)]
 
 
-def test_a_drain_that_takes_too_long_refunds_the_attempt(lab: Lab, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_drain_that_takes_too_long_refunds_the_attempt(lab: Lab, spawn: Spawn) -> None:
     slow_lab(lab).submit(js("a", "slow", input=30_000))
     worker = spawn(lab, drain_timeout=SECOND // 5, until_idle=False)
-    await_that(began(lab, "a"))
+    await_start(lab, "a")
     worker.send_signal(signal.SIGTERM)
-    worker.communicate()
+    worker.wait()
     assert lab.attempts("a") == ["interrupted"]
     assert lab.statuses() == {"a": "ready"}
 
 
-def test_no_child_outlives_its_worker(lab: Lab, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+def test_no_child_outlives_its_worker(lab: Lab, spawn: Spawn) -> None:
     slow_lab(lab).submit(js("a", "slow", input=30_000))
     worker = spawn(lab)
-    await_that(began(lab, "a"))
+    await_start(lab, "a")
     children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
     assert children
     worker.kill()
@@ -137,13 +132,11 @@ def _alive(pid: str) -> bool:
         return False
 
 
-def test_cancel_stops_a_running_op_and_nothing_completes_afterwards(
-    either_lab: Lab, spawn: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_cancel_stops_a_running_op_and_nothing_completes_afterwards(either_lab: Lab, spawn: Spawn) -> None:
     lab = slow_lab(either_lab)
     lab.submit(js("a", "slow", input=20_000), js("b", "slow", input=0, depends_on=()))
     worker = spawn(lab, js_processes=2)
-    await_that(began(lab, "a"))
+    await_start(lab, "a")
     await_that(lambda: lab.statuses()["b"] == "succeeded")
     with closing(lab.store()) as store:
         assert store.cancel("w") == 1
