@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,12 @@ import typer
 from cli.archiving import Config, HookDir, Plugins, listed, pairs, site_of
 from cli.invocation import Invocation, invocation_of
 from cli.options import EngineDb, Output, SitesDir
-from cli.output import Format, note, print_json, table, warn
+from cli.output import Format, note, print_json, say, table, warn
 
 if TYPE_CHECKING:
     from engine.hooks.binaries import Need
     from engine.hooks.graph import CrawlSpec
-    from engine.model import Binary
+    from engine.model import Binary, MachineFacts
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -37,14 +38,15 @@ def list_(
     engine_db: EngineDb = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List what the plugins need, and what of it is known on this machine.
+    """List what the plugins need, what of it is known on this machine, and what hooks have set for it.
 
     Example: scraper site archive binary list --output json
     """
     invocation = invocation_of(ctx)
     invocation.flag("engineDB", "--engine-db", engine_db)
-    _, needed = _needed(invocation, plugins, config, hook_dir)
-    _show(needed, _known(invocation), output)
+    _, needed, covered = _needed(invocation, plugins, config, hook_dir)
+    known = _known(invocation)
+    _show(needed, known.binaries, covered(known.config), output)
 
 
 @app.command()
@@ -73,7 +75,7 @@ def install(
     invocation = invocation_of(ctx)
     invocation.flag("engineDB", "--engine-db", engine_db)
     invocation.flag("sitesDir", "--sites-dir", sites_dir)
-    spec, needed = _needed(invocation, plugins, config, hook_dir)
+    spec, needed, _ = _needed(invocation, plugins, config, hook_dir)
     unknown = sorted(set(names or ()) - {need.name for need in needed})
     if unknown:
         raise UsageError(f'no plugin needs a program "{unknown[0]}"')
@@ -84,8 +86,8 @@ def install(
             workflow = add_installation(settings, store, site, spec, chosen)
         options = worker_options(settings, until_workflow=workflow, sites=frozenset({site.name}))
         run_worker(settings, invocation.registry, options, Silent())
-    known = _known(invocation)
-    _show(chosen, known, output)
+    known = _known(invocation).binaries
+    _show(chosen, known, {}, output)
     missing = [need.name for need in chosen if need.name not in known or known[need.name].status != "succeeded"]
     if missing:
         note(f"still missing: {', '.join(missing)}")
@@ -94,11 +96,12 @@ def install(
 
 def _needed(
     invocation: Invocation, plugins: str | None, config: list[str] | None, hook_dir: list[str] | None
-) -> tuple[CrawlSpec, tuple[Need, ...]]:
+) -> tuple[CrawlSpec, tuple[Need, ...], Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    from functools import partial
     from pathlib import Path
 
     from engine.hooks.binaries import needs
-    from engine.hooks.config import Layers, launched
+    from engine.hooks.config import Layers, covered, launched
     from engine.hooks.graph import CrawlSpec
     from engine.hooks.plugins import discover, hook_directories
 
@@ -116,19 +119,19 @@ def _needed(
         install=True,
         attempts=1,
     )
-    return spec, needs(found, launched(found, layers, listed(plugins)), layers)
+    return spec, needs(found, launched(found, layers, listed(plugins)), layers), partial(covered, found)
 
 
-def _known(invocation: Invocation) -> dict[str, Binary]:
+def _known(invocation: Invocation) -> MachineFacts:
     from engine.app import open_store
     from engine.machine import machine_id
 
     settings = invocation.settings
     with closing(open_store(settings)) as store:
-        return store.binaries(machine_id(settings.sites_dir))
+        return store.machine_facts(machine_id(settings.sites_dir))
 
 
-def _show(needed: Any, known: dict[str, Binary], output: Format) -> None:
+def _show(needed: Any, known: Mapping[str, Binary], config: Mapping[str, Any], output: Format) -> None:
     rows = []
     for need in needed:
         found = known.get(need.name)
@@ -147,8 +150,11 @@ def _show(needed: Any, known: dict[str, Binary], output: Format) -> None:
             }
         )
     if output is Format.JSON:
-        print_json({"binaries": rows})
+        print_json({"binaries": rows, "config": config})
         return
     headers = ("NAME", "STATUS", "VERSION", "PROVIDER", "PATH", "PLUGINS")
     names = ("name", "status", "version", "provider", "abspath")
     table(headers, [(*(row[name] for name in names), ", ".join(row["plugins"])) for row in rows])
+    if config:
+        say()
+        table(("SET BY HOOKS", "VALUE"), sorted(config.items()))

@@ -178,6 +178,22 @@ def test_binaries_on_the_command_line(lab: Lab) -> None:
     assert known_here(lab)["sh"].provider == "env"
 
 
+def test_what_hooks_have_set_for_the_machine_is_listed_but_for_secrets(lab: Lab) -> None:
+    from tests.hooks.test_archive_site import here
+
+    write_config(lab.hooks, "p", {"P_TOKEN": {"type": "string", "x-sensitive": True}})
+    lab.hook("p/on_Snapshot__10_p.sh", "exit 0")
+    with contextlib.closing(Store.open(lab.folder / "state/engine.db")) as store:
+        store.configure_machine(machine_id(lab.folder / "state/sites"), {"P_TOKEN": "hunter2", "P_WORD": "seen"})
+    flags = ["--sites-manifest-dir", str(lab.folder / "sites")]
+    assert here(lab.folder, "binary", "list", *flags, site="lab").out.splitlines()[-2:] == [
+        "P_TOKEN       ***",
+        "P_WORD        seen",
+    ]
+    told = json.loads(here(lab.folder, "binary", "list", *flags, "--output", "json", site="lab").out)
+    assert told == {"binaries": [], "config": {"P_TOKEN": "***", "P_WORD": "seen"}}
+
+
 def known_here(lab: Lab) -> dict[str, Binary]:
     with contextlib.closing(Store.open(lab.folder / "state/engine.db")) as store:
         return store.binaries(machine_id(lab.folder / "state/sites"))

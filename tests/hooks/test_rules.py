@@ -19,7 +19,7 @@ OWN = """case "$*" in *a.test/extra*) exit 10;; esac\n"""
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, list[tuple[str, str, str]]]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, list[tuple[Any, ...]]]:
     """A crawl after its end, and what its row of a background hook was while that ran: state, text, exit code."""
     lab = Lab(tmp_path_factory.mktemp("rules"))
     folder = lab.folder
@@ -70,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, list[tuple[str, 
     lab.hook("later/on_Snapshot__zz.sh", f"{OWN}ls ../stale > there")
     lab.hook("clean/on_CrawlCleanup__10_clean.sh", f"touch {folder}/cleaned; exit 1")
     lab.add(ROOT, attempts=1, max_depth=1, config={"M_OTHER": "crawl"}, arguments={"_own": 1, "wait": False, "x": ""})
-    seen: list[tuple[str, str, str]] = []
+    seen: list[tuple[Any, ...]] = []
 
     def look() -> bool:
         if not seen and (folder / "state/lab.db").exists():
@@ -99,7 +99,7 @@ def environment(lab: Lab, plugin: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
-Run = tuple[Lab, list[tuple[str, str, str]]]
+Run = tuple[Lab, list[tuple[Any, ...]]]
 
 
 def test_a_background_hook_is_at_work_until_it_ends_whatever_it_has_said(run: Run) -> None:
