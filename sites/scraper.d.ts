@@ -87,7 +87,7 @@ interface LeaseView {
 
 /** An op that is asked for. */
 interface OpSpec {
-  /** "http/fetch", "js", or another kind that the worker knows. */
+  /** "http/fetch", "browser/fetch", "js", or another kind that the worker knows. */
   kind: string;
   /** Unique in the workflow; made up where it is left out. */
   id?: string;
@@ -151,6 +151,18 @@ interface FetchInput {
   persistBody?: boolean;
   artifactName?: string;
   [name: string]: unknown;
+}
+
+/** The input of an op of kind "browser/fetch": GET only, redirects are followed. */
+interface BrowserFetchInput extends FetchInput {
+  browser?: {
+    /** Default "load". */
+    waitUntil?: "load" | "domcontentloaded" | "networkidle" | "commit";
+    /** A selector of an element that has to be there. */
+    waitFor?: string;
+    /** Default true: what is in view. The artifact is called OP:screenshot. */
+    screenshot?: boolean | "full";
+  };
 }
 
 /** The data of an op of kind "http/fetch". */
