@@ -159,29 +159,44 @@ class Store:
         with self.database.write() as connection:
             return claim.claim(connection, request, self.clock.now())
 
-    def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
-        """Commit outcomes and start marks; one verdict per settlement. A bad outcome alone is refused."""
+    def settle(
+        self,
+        settlements: Sequence[Settlement],
+        started: Sequence[tuple[str, Micros]] = (),
+        request: ClaimRequest | None = None,
+    ) -> SettleReport:
+        """Commit outcomes and start marks; one verdict per settlement. A bad outcome alone is refused.
+
+        With a ``request`` the same transaction leases the ops that come next, unless an outcome had to be refused.
+        """
         for _ in range(_TRIES - 1):
             try:
-                return self._settle(settlements, started)
+                return self._settle(settlements, started, request)
             except IntegrityError:
                 continue
             except _UNSTORABLE:
                 break
         try:
-            return self._settle(settlements, started)
+            return self._settle(settlements, started, None)
         except _UNSTORABLE as error:
             return self._isolate(settlements, started, error)
 
-    def _settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]]) -> SettleReport:
+    def _settle(
+        self,
+        settlements: Sequence[Settlement],
+        started: Sequence[tuple[str, Micros]],
+        request: ClaimRequest | None,
+    ) -> SettleReport:
         self._know_lanes([spec for item in settlements for spec in _emitted(item)])
         with self.database.write() as connection:
-            settling = Settling(connection, self.clock.now(), self._lane, dict(started))
+            now = self.clock.now()
+            settling = Settling(connection, now, self._lane, dict(started))
             verdicts = settling.run(settlements)
             leases.mark_started(connection, sorted(settling.started.items()))
+            claimed = None if request is None else claim.claim(connection, request, now)
             ready = settling.consequences.made_ready
             self._announce(connection, ready)
-        return SettleReport(tuple(verdicts), ready)
+        return SettleReport(tuple(verdicts), ready, claimed)
 
     def _isolate(
         self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]], error: Exception

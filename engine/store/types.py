@@ -86,10 +86,11 @@ Verdict: TypeAlias = Applied | LostLease | Refused
 
 @dataclass(frozen=True, slots=True)
 class SettleReport:
-    """One verdict per settlement, in order, and how many ops became ready."""
+    """One verdict per settlement, in order, how many ops became ready, and what was leased along with it."""
 
     verdicts: tuple[Verdict, ...]
     made_ready: int
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,57 @@
-"""Group commit: whatever outcomes queued up during the last commit go into the next one.
+"""Group commit: outcomes are settled together, and what comes next is claimed in the same transaction.
 
-No timer: the first outcome is committed at once, and the busier the database the larger the groups.
+A group waits for whatever else runs, but not for long: an outcome that stands alone is committed at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
 
 from engine.clock import Micros
 from engine.model import Lease
 from engine.outcome import Outcome
 from engine.store.store import Store
-from engine.store.types import Settlement, Verdict
+from engine.store.types import Claim, ClaimRequest, Settlement, Verdict
 from engine.worker.database import DatabaseThread
 
 #: More than this in one transaction gains nothing and delays everybody.
 _LARGEST_GROUP = 500
+#: Seconds from one group to the next while other ops still run.
+BREATH = 0.01
+#: Seconds after which a start mark is written even if nothing else is.
+_MARK = 0.05
+
+
+class Crew(Protocol):
+    """Who runs the ops whose outcomes are settled."""
+
+    def running(self) -> int:
+        """How many ops have no outcome yet."""
+        ...
+
+    def appetite(self) -> ClaimRequest | None:
+        """What the next claim should ask for; None: nothing."""
+        ...
+
+    def take(self, claim: Claim) -> None:
+        """Begin what was leased."""
+        ...
+
+
+class Idle:
+    """A crew that never runs anything."""
+
+    def running(self) -> int:
+        return 0
+
+    def appetite(self) -> ClaimRequest | None:
+        return None
+
+    def take(self, claim: Claim) -> None: ...
 
 
 class Committer:
@@ -27,9 +62,13 @@ class Committer:
         self._database = database
         #: Call after a commit that made ops ready.
         self.made_ready = made_ready
+        self.crew: Crew = Idle()
         self._waiting: list[tuple[Settlement, asyncio.Future[Verdict]]] = []
         self._started: list[tuple[str, Micros]] = []
         self._bell = asyncio.Event()
+        #: When the next group is due, and when the last one was settled, by the loop's clock.
+        self._due = math.inf
+        self._last = -math.inf
         #: Nobody settles groups any more: whoever brings an outcome does it.
         self._ended = False
 
@@ -37,25 +76,43 @@ class Committer:
         """Commit ``outcome`` with its neighbours; what became of it."""
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.append((Settlement(lease, outcome), verdict))
-        self._bell.set()
+        self._expect(self._last + BREATH)
         if self._ended:
             await self.flush()
         return await verdict
 
-    def started(self, token: str, at: Micros) -> None:
-        """Note that the claim's op really began; written soon, nobody waits for it."""
-        self._started.append((token, at))
-        self._bell.set()
+    def started(self, lease: Lease, at: Micros) -> None:
+        """Note that the claim's op really began; written soon, nobody waits for it.
+
+        At once where a claim of the op was lost before: whatever ends the worker is not to escape being counted twice.
+        """
+        self._started.append((lease.token, at))
+        self._expect(asyncio.get_running_loop().time() + (0.0 if lease.earlier_claims else _MARK))
 
     async def run(self) -> None:
         """Settle group after group until canceled; a group that was taken is finished first."""
         try:
             while True:
-                await self._bell.wait()
-                self._bell.clear()
+                await self._group()
                 await asyncio.shield(asyncio.ensure_future(self._settle_group()))
         finally:
             self._ended = True
+
+    def _expect(self, due: float) -> None:
+        self._due = min(self._due, due)
+        self._bell.set()
+
+    async def _group(self) -> None:
+        """Until all that runs has its outcome, or the first to come has waited long enough."""
+        loop = asyncio.get_running_loop()
+        while not (self._waiting and self.crew.running() == 0):
+            left = self._due - loop.time()
+            if left <= 0:
+                return
+            self._bell.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if self._due == math.inf else left):
+                    await self._bell.wait()
 
     async def flush(self) -> None:
         """Settle all that waits."""
@@ -65,13 +122,13 @@ class Committer:
     async def _settle_group(self) -> None:
         group, self._waiting = self._waiting[:_LARGEST_GROUP], self._waiting[_LARGEST_GROUP:]
         started, self._started = self._started, []
-        if self._waiting:
-            self._bell.set()
+        self._due = self._last if self._waiting else math.inf
         if not group and not started:
             return
+        request = self.crew.appetite()
         try:
             report = await self._database.until_done(
-                self._store.settle, tuple(settlement for settlement, _ in group), tuple(started)
+                self._store.settle, tuple(settlement for settlement, _ in group), tuple(started), request
             )
         except Exception as error:
             for _, future in group:
@@ -79,8 +136,11 @@ class Committer:
                     future.set_exception(error)
                     future.exception()  # its op may be gone, and nobody else is to be told
             raise
+        self._last = asyncio.get_running_loop().time()
         for (_, future), verdict in zip(group, report.verdicts, strict=True):
             if not future.done():
                 future.set_result(verdict)
-        if report.made_ready:
+        if report.claim is not None:
+            self.crew.take(report.claim)
+        elif report.made_ready:
             self.made_ready()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -18,7 +19,7 @@ from engine.errors import LeaseLost, ScraperError
 from engine.model import TERMINAL
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, RetryAt, Succeeded
 from engine.store.store import Store
-from engine.store.types import Applied, ClaimRequest, LeasedOp, LostLease, Refused
+from engine.store.types import Applied, Claim, ClaimRequest, LeasedOp, LostLease, Refused
 from engine.worker.committer import Committer
 from engine.worker.execute import Workbench, execute
 from engine.worker.heartbeat import Heartbeat
@@ -28,6 +29,8 @@ from engine.worker.wake import Wake
 
 log = logging.getLogger("scraper.worker")
 
+#: Seconds between two looks of a busy worker at what others may have brought.
+_LOOK_AGAIN = 0.05
 #: Seconds a stopping worker waits for its last commits; what is not stored by then is found again by its lease.
 _LAST_WORDS = 5.0
 
@@ -65,6 +68,12 @@ class Worker:
     _slots: dict[str, Slot] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _aborted: bool = False
+    #: When work was last asked for (the loop's clock), and when more of it is due.
+    _looked: float = -math.inf
+    _next_due: Micros | None = None
+
+    def __post_init__(self) -> None:
+        self.committer.crew = self
 
     @property
     def store(self) -> Store:
@@ -121,34 +130,58 @@ class Worker:
             self._slots[token].lost = True
         self._cancel(lambda slot: slot.lost)
 
-    async def _loop(self) -> None:
-        while not self._stopping.is_set():
-            self.wake.clear()
-            claimed, next_due = await self._claim()
-            if self._cycles_used_up() or await self._done(claimed):
-                return
-            if not claimed or self._free() == 0:
-                await self.wake.wait(self._pause(next_due))
+    def running(self) -> int:
+        """Ops that somebody waits for and that have no outcome yet."""
+        return sum(not (slot.detached or slot.settling) for slot in self._slots.values())
 
-    async def _claim(self) -> tuple[int, Micros | None]:
-        free = self._free()
-        if free == 0:
-            return 0, None
-        request = ClaimRequest(
-            worker_id=self.instance,
-            machine=self.options.machine_id,
-            limit=free,
-            lease_duration=self.options.lease_duration,
-            sites=self.options.sites,
-        )
-        claim = await self.bench.database.until_done(self.store.claim, request)
+    def appetite(self) -> ClaimRequest | None:
+        """What this worker has room for; counted rounds are the loop's alone."""
+        room = self._free()
+        return self._request(room) if room > 0 and not self._stopping.is_set() and not self.options.max_cycles else None
+
+    def take(self, claim: Claim) -> None:
+        """Begin what was leased."""
         self.report.cycles += 1
+        self._looked = asyncio.get_running_loop().time()
         for leased in claim.leased:
             slot = Slot(leased)
             self._slots[leased.lease.token] = slot
             slot.task = asyncio.create_task(self._work(slot))
             slot.task.add_done_callback(_note_bug)
-        return len(claim.leased), claim.next_due
+        self._next_due = claim.next_due
+
+    async def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self.wake.clear()
+            claimed = await self._claim()
+            if self._cycles_used_up() or await self._done(claimed):
+                return
+            if not claimed or self._free() == 0:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        await self.wake.wait(self._pause())
+        # a busy worker's own commits ring as well, and bring the next claim with them
+        if self._slots and (left := self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(left)
+
+    async def _claim(self) -> int:
+        free = self._free()
+        if free <= 0:
+            self._next_due = None
+            return 0
+        claim = await self.bench.database.until_done(self.store.claim, self._request(free))
+        self.take(claim)
+        return len(claim.leased)
+
+    def _request(self, limit: int) -> ClaimRequest:
+        return ClaimRequest(
+            worker_id=self.instance,
+            machine=self.options.machine_id,
+            limit=limit,
+            lease_duration=self.options.lease_duration,
+            sites=self.options.sites,
+        )
 
     async def _work(self, slot: Slot) -> None:
         leased = slot.leased
@@ -163,7 +196,7 @@ class Worker:
 
     def _began(self, slot: Slot) -> None:
         slot.begun = True
-        self.committer.started(slot.leased.lease.token, self.store.clock.now())
+        self.committer.started(slot.leased.lease, self.store.clock.now())
         self.observer.op_started(slot.leased.op)
 
     def _detach(self, slot: Slot) -> None:
@@ -249,12 +282,12 @@ class Worker:
         return 0 < self.options.max_cycles <= self.report.cycles
 
     def _free(self) -> int:
-        return self.options.max_workers - sum(not slot.detached for slot in self._slots.values())
+        return self.options.max_workers - self.running()
 
-    def _pause(self, next_due: Micros | None) -> float:
+    def _pause(self) -> float:
         pause = self.options.poll_interval
-        if next_due is not None:
-            pause = min(pause, max(0, next_due - self.store.clock.now()))
+        if self._next_due is not None:
+            pause = min(pause, max(0, self._next_due - self.store.clock.now()))
         return pause / SECOND
 
     async def _drain(self) -> None:

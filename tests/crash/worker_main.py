@@ -58,13 +58,19 @@ class FragileStore(Store):
             die_once(self.marker)
         return claimed
 
-    def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
+    def settle(
+        self,
+        settlements: Sequence[Settlement],
+        started: Sequence[tuple[str, Micros]] = (),
+        request: ClaimRequest | None = None,
+    ) -> SettleReport:
         self.settling.here = bool(settlements)
         try:
-            report = super().settle(settlements, started)
+            report = super().settle(settlements, started, request)
         finally:
             self.settling.here = False
-        if self.point == "after-engine-commit" and settlements:
+        claimed = report.claim is not None and report.claim.leased
+        if (self.point == "after-engine-commit" and settlements) or (self.point == "after-claim" and claimed):
             die_once(self.marker)
         return report
 

@@ -22,7 +22,7 @@ from engine.projection.sqlite import SqliteDatabase
 from engine.runners.base import RunContext
 from engine.runners.js import script_job
 from engine.store.store import Store
-from engine.store.types import LeasedOp, Settlement, SettleReport
+from engine.store.types import ClaimRequest, LeasedOp, Settlement, SettleReport
 from engine.worker.options import Silent
 from tests.factories import SITE, claim, claim_one, new_op, run_all, statuses, submit, succeed
 from tests.worker.lab import Lab, js
@@ -102,10 +102,15 @@ def lose(store: Store, leased: LeasedOp) -> None:
 class DyingStore(Store):
     """A store whose worker dies before it can commit an outcome."""
 
-    def settle(self, settlements: Sequence[Settlement], started: Sequence[tuple[str, Micros]] = ()) -> SettleReport:
+    def settle(
+        self,
+        settlements: Sequence[Settlement],
+        started: Sequence[tuple[str, Micros]] = (),
+        request: ClaimRequest | None = None,
+    ) -> SettleReport:
         if settlements:
             raise ConnectionAbortedError
-        return super().settle(settlements, started)
+        return super().settle(settlements, started, request)
 
 
 def die_before_the_engine_commit(lab: Lab) -> None:
