@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import collect, crawl, fanout, flat, hooks, isolates, latency, memory, noop, submit, workers
+from benchmarks import collect, crawl, fanout, flat, hooks, isolates, latency, memory, noop, schedules, submit, workers
 from benchmarks.frame import STATE, Bench, Benchmark, Run, judged, play
 from benchmarks.machine import disk_probe, machine, versions
 from benchmarks.peers import Peers
@@ -32,6 +32,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     workers,
     collect,
     hooks,
+    schedules,
 )
 RESULTS = Path(__file__).resolve().parent / "results"
 

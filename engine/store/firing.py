@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Update, bindparam, select, update
 
 from engine.clock import SECOND, Micros
-from engine.errors import LeaseLost, SubmissionRefused
+from engine.errors import LeaseLost
 from engine.model import NewOp, NewWorkflow
 from engine.schedules import After, OpsTarget, Overlap, Schedule, VerbTarget, run_metadata, workflow_id
+from engine.store.bulk import execute_many
 from engine.store.schedule_rows import FREE, SCHEDULE, held_columns, is_over, schedule_from_row, step_columns
 from engine.store.schema import schedule, workflow
-from engine.store.submit import submit
+from engine.store.submit import submit_all
 from engine.timing import Step, decide
 
 #: For how long a worker may not be heard of before another one takes over the due time it holds.
@@ -29,6 +30,8 @@ HOLD: Micros = 30 * SECOND
 TRIES = 5
 #: The pause after the first failure; it doubles.
 PAUSE: Micros = 5 * SECOND
+#: When a schedule is looked at again that made no sense here.
+LATER: Micros = 60 * SECOND
 
 Lanes = Callable[[NewOp], tuple[int, int]]
 
@@ -63,14 +66,13 @@ class Fired:
     #: Rows looked at.
     seen: int = 0
 
-
-class Spoiled(Exception):
-    """A firing was refused halfway: the transaction has to begin again without it."""
-
-    def __init__(self, pk: int, reason: str) -> None:
-        super().__init__(reason)
-        self.pk = pk
-        self.reason = reason
+    def add(self, other: Fired) -> None:
+        """Count what another look did."""
+        self.workflows += other.workflows
+        self.verbs += other.verbs
+        self.refused += other.refused
+        self.made_ready += other.made_ready
+        self.seen += other.seen
 
 
 _DUE = (
@@ -87,6 +89,17 @@ _NEXT_LOOK = (
     .order_by(schedule.c.look_at)
     .limit(1)
 )
+
+
+_STANDING = select(workflow.c.id).where(workflow.c.id.in_(bindparam("ids", expanding=True)))
+_MADE = select(workflow.c.id, workflow.c.pk, workflow.c.status).where(
+    workflow.c.id.in_(bindparam("ids", expanding=True))
+)
+_MOVED = (
+    *("due_at", "queued_json", "look_at", "skipped", "updated_at", "firing", "token", "worker", "tries"),
+    *("running_pk", "runs", "last_due_at", "last_workflow", "error"),
+)
+_MOVE_ON = update(schedule).where(schedule.c.pk == bindparam("_pk")).values({name: bindparam(name) for name in _MOVED})
 
 
 def next_look(connection: Connection, sites: Sequence[str], after: Micros) -> Micros | None:
@@ -107,31 +120,54 @@ def due_rows(connection: Connection, sites: Sequence[str], now: Micros, limit: i
     return connection.execute(query, {"sites": list(sites), "now": now, "count": limit}).all()
 
 
-@dataclass(slots=True, kw_only=True)
-class Round:
-    """One transaction over schedules that have come due."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A due time that becomes a workflow in this transaction, and the row of its schedule."""
 
-    connection: Connection
+    row: Any
+    known: Schedule
+    due: Micros
+    step: Step
+    new: NewWorkflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Who looks at the schedules that have come due, and with what at hand."""
+
     now: Micros
     worker: str
-    lanes: Lanes
     #: The ops of targets, placed; by the target as it was read before the transaction.
     placed: Mapping[tuple[int, str], tuple[NewOp, ...]]
     #: Verbs that the worker can run.
     verbs: int
-    #: Firings that were refused in an earlier try of this round.
-    spoiled: Mapping[int, str]
+    #: Why the firing cannot stand, from an earlier try with it alone.
+    spoiled: str = ""
+
+
+@dataclass(slots=True)
+class Round:
+    """One transaction over schedules that have come due."""
+
+    connection: Connection
+    look: Look
+    lanes: Lanes
     fired: Fired = field(default_factory=Fired)
 
+    @property
+    def now(self) -> Micros:
+        return self.look.now
+
     def run(self, pks: Sequence[int]) -> Fired:
-        """Take the steps of these schedules, as far as they are still due. Raises Spoiled."""
+        """Take the steps of these schedules, as far as they are still due. Raises SubmissionRefused for any."""
         rows = self.connection.execute(_LOCKED, {"pks": list(pks), "now": self.now}).all()
-        for row in rows:
-            self._step(row, schedule_from_row(row))
+        runs = [run for row in rows if (run := self._step(row, schedule_from_row(row))) is not None]
+        self.fired.made_ready = store_runs(self.connection, runs, self.lanes, self.now)
+        self.fired.workflows = [run.new.id for run in runs]
         self.fired.seen = len(rows)
         return self.fired
 
-    def _step(self, row: Any, known: Schedule) -> None:
+    def _step(self, row: Any, known: Schedule) -> Run | None:
         blocked = known.running is not None
         step = decide(known, self.now, blocked=blocked)
         if row.firing is not None:
@@ -142,78 +178,75 @@ class Round:
             columns["running_pk"] = None
         if step.fire is None:
             _write(self.connection, row.pk, columns)
-        elif row.pk in self.spoiled:
-            _write(self.connection, row.pk, columns | _given_up(known, step, self.spoiled[row.pk], self.now))
-            self.fired.refused.append((known.key, self.spoiled[row.pk]))
+        elif self.look.spoiled:
+            self._give_up(row, known, step, columns, self.look.spoiled)
         elif isinstance(known.target, VerbTarget):
             self._hold(row, known, step, columns)
-        elif (row.pk, row.target_json) in self.placed:
-            self._submit(row, known, known.target, step.fire, step)
+        elif (row.pk, row.target_json) in self.look.placed:
+            return Run(row, known, step.fire, step, self._workflow(row, known, known.target, step.fire))
+        return None
+
+    def _give_up(self, row: Any, known: Schedule, step: Step, columns: dict[str, Any], reason: str) -> None:
+        _write(self.connection, row.pk, columns | _given_up(known, step, reason, self.now))
+        self.fired.refused.append((known.key, reason))
 
     def _hold(self, row: Any, known: Schedule, step: Step, columns: dict[str, Any]) -> None:
         assert step.fire is not None
         tries = row.tries + (row.token is not None)
         if tries >= TRIES:
-            reason = f"given up: {tries} workers died or stood still under it"
-            _write(self.connection, row.pk, columns | _given_up(known, step, reason, self.now))
-            self.fired.refused.append((known.key, reason))
+            self._give_up(row, known, step, columns, f"given up: {tries} workers died or stood still under it")
             return
-        if self.verbs <= len(self.fired.verbs):
+        if self.look.verbs <= len(self.fired.verbs):
             return
         firing = Firing(known, step.fire, uuid.uuid4().hex)
-        held = held_columns(firing.token, self.worker, self.now + HOLD, firing.due, tries)
+        held = held_columns(firing.token, self.look.worker, self.now + HOLD, firing.due, tries)
         _write(self.connection, row.pk, columns | held)
         self.fired.verbs.append(firing)
 
-    def _submit(self, row: Any, known: Schedule, target: OpsTarget, due: Micros, step: Step) -> None:
-        new = NewWorkflow(
+    def _workflow(self, row: Any, known: Schedule, target: OpsTarget, due: Micros) -> NewWorkflow:
+        return NewWorkflow(
             id=workflow_id(known.site, known.name, due),
             site=known.site,
             name=target.name,
             input=target.input,
             metadata={**target.metadata, **run_metadata(known, due)},
-            ops=self.placed[row.pk, row.target_json],
+            ops=self.look.placed[row.pk, row.target_json],
         )
-        try:
-            self.fired.made_ready += store_run(self.connection, row, known, new, due, step, self.lanes, self.now)
-        except SubmissionRefused as refused:
-            raise Spoiled(row.pk, str(refused)) from refused
-        self.fired.workflows.append(new.id)
 
 
-def store_run(
-    connection: Connection,
-    row: Any,
-    known: Schedule,
-    new: NewWorkflow,
-    due: Micros,
-    step: Step,
-    lanes: Lanes,
-    now: Micros,
-) -> int:
-    """Store the workflow of a due time and move its schedule on; how many ops are ready. Raises SubmissionRefused."""
-    ready = 0
-    try:
-        _, ready = submit(connection, new, lanes, now)
-    except SubmissionRefused as refused:
-        if refused.code != "workflow_exists":
-            raise
-    made = connection.execute(select(workflow.c.pk, workflow.c.status).where(workflow.c.id == new.id)).one()
-    waits = known.overlap is not Overlap.ALLOW or isinstance(known.rule, After)
-    over = is_over(made.status)
-    if isinstance(known.rule, After) and over:
-        step = Step(None, now + known.rule.delay, step.queued, 0)
-    columns = {
-        **step_columns(row, step, now, blocked=waits and not over),
+def store_runs(connection: Connection, runs: Sequence[Run], lanes: Lanes, now: Micros) -> int:
+    """Store the workflows of due times and move their schedules on; how many ops are ready.
+
+    Raises SubmissionRefused for any of them.
+    """
+    if not runs:
+        return 0
+    ids = [run.new.id for run in runs]
+    standing = set(connection.scalars(_STANDING, {"ids": ids}))
+    news = [run.new for run in runs if run.new.id not in standing]
+    ready = submit_all(connection, news, lanes, now) if news else 0
+    made = {row.id: row for row in connection.execute(_MADE, {"ids": ids})}
+    execute_many(connection, _MOVE_ON, [_moved_on(run, made[run.new.id], now) for run in runs])
+    return ready
+
+
+def _moved_on(run: Run, made: Any, now: Micros) -> dict[str, Any]:
+    """The row of a schedule whose due time has become the workflow ``made``."""
+    rule, step = run.known.rule, run.step
+    counts = isinstance(rule, After)
+    waits = (counts or run.known.overlap is not Overlap.ALLOW) and not is_over(made.status)
+    if isinstance(rule, After) and not waits:
+        step = replace(step, due_at=now + rule.delay)
+    return {
+        "_pk": run.row.pk,
+        **step_columns(run.row, step, now, blocked=waits),
         **FREE,
-        "running_pk": made.pk if waits and not over else None,
-        "runs": row.runs + 1,
-        "last_due_at": due,
-        "last_workflow": new.id,
+        "running_pk": made.pk if waits else None,
+        "runs": run.row.runs + 1,
+        "last_due_at": run.due,
+        "last_workflow": run.new.id,
         "error": None,
     }
-    _write(connection, row.pk, columns)
-    return ready
 
 
 def submit_held(connection: Connection, firing: Firing, new: NewWorkflow, lanes: Lanes, now: Micros) -> int:
@@ -224,7 +257,7 @@ def submit_held(connection: Connection, firing: Firing, new: NewWorkflow, lanes:
     row = _held(connection, firing)
     known = schedule_from_row(row)
     step = Step(None, known.due_at, known.queued, 0)
-    return store_run(connection, row, known, new, firing.due, step, lanes, now)
+    return store_runs(connection, [Run(row, known, firing.due, step, new)], lanes, now)
 
 
 def fail_held(connection: Connection, firing: Firing, reason: str, now: Micros) -> bool:
@@ -243,6 +276,11 @@ def fail_held(connection: Connection, firing: Firing, reason: str, now: Micros) 
     columns = step_columns(row, step, now, blocked=False)
     _write(connection, row.pk, columns | _given_up(known, step, reason, now))
     return True
+
+
+def postpone(connection: Connection, pk: int, reason: str, now: Micros) -> None:
+    """Look at a schedule again later: now nothing can be said about it."""
+    connection.execute(update(schedule).where(schedule.c.pk == pk).values(look_at=now + LATER, error=reason))
 
 
 def release_held(connection: Connection, tokens: Sequence[str], now: Micros) -> None:

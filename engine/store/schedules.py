@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, select, update
+from sqlalchemy.exc import DBAPIError
 
 from engine.clock import Clock, Micros
 from engine.dialect import Database, insert_or_ignore
-from engine.errors import UsageError
+from engine.errors import SubmissionRefused, UsageError
 from engine.faults import did_you_mean
 from engine.model import NewOp, NewWorkflow
 from engine.schedules import After, NewSchedule, OpsTarget, Origin, Schedule, workflow_id
 from engine.store import changes, firing
-from engine.store.firing import Fired, Firing, Round, Spoiled
+from engine.store.firing import Fired, Firing, Look, Round
 from engine.store.rows import dumps
 from engine.store.schedule_rows import SCHEDULE, is_blocked, schedule_from_row, spec_columns, stored_target
 from engine.store.schema import schedule
@@ -25,7 +26,10 @@ from engine.timing import LONGEST_QUEUE, Step, after_pause, first_due, look_at
 Place = Callable[[NewOp], NewOp]
 
 #: Schedules fired in one transaction.
-BATCH = 50
+BATCH = 100
+
+#: What spoils a transaction: ops that cannot stand, or a value that the database cannot hold.
+_REFUSED = (SubmissionRefused, DBAPIError, ValueError, OverflowError)
 
 
 class Schedules:
@@ -128,7 +132,7 @@ class Schedules:
         """Make a run due now, be the schedule paused or not; the id that its workflow has or will have.
 
         A list of ops is stored at once, a verb is left to the next worker; both wait for the end of a run under way
-        unless runs may overlap. ``place`` pins an op to its machine. Raises UsageError.
+        unless runs may overlap. ``place`` pins an op to its machine. Raises UsageError, SubmissionRefused.
         """
         with self._database.read() as connection:
             before = connection.execute(_one(site, name)).one_or_none()
@@ -146,10 +150,7 @@ class Schedules:
             if row.firing is None and not is_blocked(row):
                 columns["look_at"] = now
             connection.execute(update(schedule).where(schedule.c.pk == row.pk).values(columns))
-            try:
-                self._round(connection, now, "", placed, 0, {}).run([row.pk])
-            except Spoiled as spoiled:
-                raise UsageError(f'schedule "{name}" of site "{site}": {spoiled.reason}') from spoiled
+            Round(connection, Look(now=now, worker="", placed=placed, verbs=0), self._lane).run([row.pk])
             changes.announce(connection, self._database)
         return workflow_id(site, name, instant)
 
@@ -175,46 +176,45 @@ class Schedules:
         ``verbs`` of those that run verbs are handed to the worker, which has to end each with :meth:`submit` or
         :meth:`fail`.
         """
-        spoiled: dict[int, str] = {}
-        while True:
-            now = self._clock.now()
-            with self._database.read() as connection:
-                rows = firing.due_rows(connection, sorted(sites), now, BATCH, verbs)
-            if not rows:
-                return Fired()
-            placed = {
-                (row.pk, row.target_json): tuple(map(place, target.ops))
-                for row in rows
-                if isinstance(target := stored_target(row.target_json), OpsTarget)
-            }
-            self._know_lanes([spec for ops in placed.values() for spec in ops])
-            try:
-                with self._database.write() as connection:
-                    done = self._round(connection, now, worker, placed, verbs, spoiled).run([row.pk for row in rows])
-                    if done.made_ready:
-                        changes.announce(connection, self._database)
-                    return done
-            except Spoiled as one:
-                spoiled[one.pk] = one.reason
+        now = self._clock.now()
+        with self._database.read() as connection:
+            rows = firing.due_rows(connection, sorted(sites), now, BATCH, verbs)
+        placed = {
+            (row.pk, row.target_json): tuple(map(place, target.ops))
+            for row in rows
+            if isinstance(target := stored_target(row.target_json), OpsTarget)
+        }
+        self._know_lanes([spec for ops in placed.values() for spec in ops])
+        look = Look(now=now, worker=worker, placed=placed, verbs=verbs)
+        pks = [row.pk for row in rows]
+        try:
+            return self._take(look, pks) if pks else Fired()
+        except _REFUSED:
+            fired = Fired()
+            for pk in pks:
+                fired.add(self._alone(replace(look, verbs=verbs - len(fired.verbs)), pk))
+            return fired
 
-    def _round(
-        self,
-        connection: Connection,
-        now: Micros,
-        worker: str,
-        placed: Mapping[tuple[int, str], tuple[NewOp, ...]],
-        verbs: int,
-        spoiled: Mapping[int, str],
-    ) -> Round:
-        return Round(
-            connection=connection,
-            now=now,
-            worker=worker,
-            lanes=self._lane,
-            placed=placed,
-            verbs=verbs,
-            spoiled=spoiled,
-        )
+    def _alone(self, look: Look, pk: int) -> Fired:
+        """One of a batch that cannot be stored: give its due time up if it is the one at fault."""
+        try:
+            return self._take(look, [pk])
+        except _REFUSED as refused:
+            reason = str(getattr(refused, "orig", refused))
+        try:
+            return self._take(replace(look, spoiled=reason), [pk])
+        except _REFUSED:
+            # not even its next due time can be told, as with a zone that this machine does not know
+            with self._database.write() as connection:
+                firing.postpone(connection, pk, reason, self._clock.now())
+            return Fired(seen=1)
+
+    def _take(self, look: Look, pks: Sequence[int]) -> Fired:
+        with self._database.write() as connection:
+            fired = Round(connection, look, self._lane).run(pks)
+            if fired.made_ready:
+                changes.announce(connection, self._database)
+            return fired
 
     def submit(self, held: Firing, new: NewWorkflow) -> None:
         """Store what a verb emitted. Raises LeaseLost where another worker took over, SubmissionRefused."""

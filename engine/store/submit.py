@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
 from engine.clock import Micros
 from engine.errors import OpError, SubmissionRefused
 from engine.model import NewOp, NewWorkflow, Workflow, WorkflowStatus
+from engine.store.batches import batches
 from engine.store.graph import GraphPlan
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps
@@ -22,42 +24,10 @@ def submit(
 ) -> tuple[Submitted, int]:
     """Insert the workflow with its ops; also how many are ready. Raises SubmissionRefused."""
     refuse_taken(connection, new.id)
-    repeated = sorted(
-        key for key, count in Counter((spec.workflow_id, spec.id) for spec in new.ops).items() if count > 1
-    )
-    if repeated:
-        _, op_id = repeated[0]
-        raise SubmissionRefused("duplicate_op_id", f'op id "{op_id}" is used more than once in this submission')
-    own = [spec for spec in new.ops if not spec.workflow_id]
-    key = connection.execute(
-        insert(workflow).values(
-            id=new.id,
-            site=new.site,
-            name=new.name,
-            status=WorkflowStatus.PENDING.value if own else WorkflowStatus.SUCCEEDED.value,
-            input_json=new.input,
-            metadata_json=dumps(dict(new.metadata)),
-            created_at=now,
-            updated_at=now,
-        )
-    ).inserted_primary_key
-    assert key is not None
-    pk = int(key[0])
-    consequences = Consequences(connection, now)
-    if new.ops:
-        groups = {pk: own} | _elsewhere(connection, new.ops)
-        plan = GraphPlan(connection, lanes, now)
-        plan.load((workflow_pk, spec) for workflow_pk, specs in groups.items() for spec in specs)
-        for workflow_pk, specs in groups.items():
-            try:
-                plan.check(workflow_pk, specs, None)
-            except OpError as error:
-                raise SubmissionRefused(error.code, error.message) from error
-            plan.accept(workflow_pk, specs)
-        consequences.inserted(plan.write())
-        consequences.finish()
+    ready = submit_all(connection, [new], lanes, now)
+    own = any(not spec.workflow_id for spec in new.ops)
     warning = None if own else f'workflow "{new.id}" has no ops: there is nothing to do'
-    status = connection.scalar(select(workflow.c.status).where(workflow.c.pk == pk))
+    status = connection.scalar(select(workflow.c.status).where(workflow.c.id == new.id))
     stored = Workflow(
         id=new.id,
         site=new.site,
@@ -66,7 +36,64 @@ def submit(
         input=new.input,
         metadata=dict(new.metadata),
     )
-    return Submitted(stored, tuple(spec.id for spec in new.ops), warning), consequences.made_ready
+    return Submitted(stored, tuple(spec.id for spec in new.ops), warning), ready
+
+
+def submit_all(
+    connection: Connection, news: Sequence[NewWorkflow], lanes: Callable[[NewOp], tuple[int, int]], now: Micros
+) -> int:
+    """Insert workflows, whose ids are free, with their ops; how many are ready. Raises SubmissionRefused for any."""
+    for new in news:
+        _refuse_repeated(new)
+    connection.execute(insert(workflow), [_row(new, now) for new in news])
+    pks: dict[str, int] = {}
+    for batch in batches([new.id for new in news]):
+        rows = connection.execute(select(workflow.c.id, workflow.c.pk).where(workflow.c.id.in_(batch)))
+        pks.update({row.id: row.pk for row in rows})
+    groups = [
+        group
+        for new in news
+        if new.ops
+        for group in (
+            (pks[new.id], [spec for spec in new.ops if not spec.workflow_id]),
+            *_elsewhere(connection, new.ops).items(),
+        )
+    ]
+    consequences = Consequences(connection, now)
+    plan = GraphPlan(connection, lanes, now)
+    plan.load((workflow_pk, spec) for workflow_pk, specs in groups for spec in specs)
+    for workflow_pk, specs in groups:
+        try:
+            plan.check(workflow_pk, specs, None)
+        except OpError as error:
+            raise SubmissionRefused(error.code, error.message) from error
+        plan.accept(workflow_pk, specs)
+    consequences.inserted(plan.write())
+    consequences.finish()
+    return consequences.made_ready
+
+
+def _refuse_repeated(new: NewWorkflow) -> None:
+    repeated = sorted(
+        key for key, count in Counter((spec.workflow_id, spec.id) for spec in new.ops).items() if count > 1
+    )
+    if repeated:
+        _, op_id = repeated[0]
+        raise SubmissionRefused("duplicate_op_id", f'op id "{op_id}" is used more than once in this submission')
+
+
+def _row(new: NewWorkflow, now: Micros) -> dict[str, Any]:
+    own = any(not spec.workflow_id for spec in new.ops)
+    return {
+        "id": new.id,
+        "site": new.site,
+        "name": new.name,
+        "status": WorkflowStatus.PENDING.value if own else WorkflowStatus.SUCCEEDED.value,
+        "input_json": new.input,
+        "metadata_json": dumps(dict(new.metadata)),
+        "created_at": now,
+        "updated_at": now,
+    }
 
 
 def _elsewhere(connection: Connection, ops: Sequence[NewOp]) -> dict[int, list[NewOp]]:

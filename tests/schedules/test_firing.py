@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from engine.clock import MINUTE, SECOND
 from engine.errors import LeaseLost, OpError, UsageError
@@ -13,6 +14,7 @@ from engine.model import NewOp, Result, WorkflowStatus
 from engine.outcome import Failed, Succeeded
 from engine.schedules import After, Cron, Every, Missed, NewSchedule, OpsTarget, Origin, Overlap
 from engine.store.firing import HOLD, PAUSE, TRIES
+from engine.store.schema import schedule
 from engine.store.store import Store
 from tests.factories import SITE, claim, claim_one, settle, statuses, succeed
 from tests.fakes import FakeClock
@@ -162,6 +164,27 @@ def test_ops_that_cannot_be_stored_spoil_nobody_elses_firing(agenda: Agenda) -> 
     known = agenda.get("bad")
     assert "nowhere" in str(known.error)
     assert known.due_at == agenda.clock.now() + MINUTE
+
+
+def test_a_schedule_that_makes_no_sense_on_this_machine_holds_nobody_up(agenda: Agenda) -> None:
+    agenda.add(Every(MINUTE), "odd")
+    agenda.add(Every(MINUTE), "good")
+    with agenda.store.database.write() as connection:
+        rule = '{"cron": "0 4 * * *", "timezone": "Mars/Olympus"}'
+        connection.execute(update(schedule).where(schedule.c.name == "odd").values(rule_json=rule))
+    agenda.clock.advance(MINUTE)
+    assert len(agenda.look().workflows) == 1
+    assert agenda.look().seen == 0
+    assert "Mars/Olympus" in str(agenda.get("odd").error)
+
+
+def test_a_value_that_the_database_cannot_hold_spoils_nobody_elses_firing(agenda: Agenda) -> None:
+    bad = (NewOp(id="a", kind="js", site=SITE, not_before=1 << 70),)
+    agenda.add(Every(MINUTE), "bad", target=OpsTarget(bad, name="bad"))
+    agenda.add(Every(MINUTE), "good")
+    agenda.clock.advance(MINUTE)
+    fired = agenda.look()
+    assert ([key for key, _ in fired.refused], len(fired.workflows)) == (["shop/bad"], 1)
 
 
 def test_a_workflow_that_is_there_already_counts_as_the_firing(agenda: Agenda) -> None:
