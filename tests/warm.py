@@ -82,25 +82,36 @@ def start(
     *,
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
-    stdout: int | None = None,
-    stderr: int | None = None,
+    stdin: int | None = None,
+    stdout: int = 1,
+    stderr: int = 2,
 ) -> Warm:
-    """Start a process that calls ``module:function``; its stdin is empty, ``stdout`` and ``stderr`` are descriptors."""
+    """Start a process that calls ``module:function``; the streams are descriptors, None is an empty one."""
     given = {
         "call": call,
         "arguments": [str(one) for one in arguments],
         "cwd": str(cwd),
         "env": dict(os.environ if env is None else env),
     }
-    return _server().start(given, 1 if stdout is None else stdout, 2 if stderr is None else stderr)
+    with open(os.devnull) as nothing:
+        return _server().start(given, (nothing.fileno() if stdin is None else stdin, stdout, stderr))
 
 
 def run(
-    call: str, arguments: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], timeout: float = 100
+    call: str,
+    arguments: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    text: str = "",
+    timeout: float = 100,
 ) -> tuple[int, str, str]:
-    """Run such a process to its end: exit code, output, error output. Raises subprocess.TimeoutExpired."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start(call, arguments, cwd=cwd, env=env, stdout=out.fileno(), stderr=err.fileno())
+    """Run such a process on ``text`` to its end: exit code, output, error output. Raises subprocess.TimeoutExpired."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(text.encode())
+        given.seek(0)
+        streams = {"stdin": given.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+        process = start(call, arguments, cwd=cwd, env=env, **streams)
         try:
             code = process.wait(timeout)
         except BaseException:
@@ -131,11 +142,11 @@ class _Server:
             )
         atexit.register(self.close)
 
-    def start(self, given: Mapping[str, Any], stdout: int, stderr: int) -> Warm:
+    def start(self, given: Mapping[str, Any], streams: tuple[int, int, int]) -> Warm:
         ending, told = os.pipe()
         try:
             with self._lock:
-                handles = array.array("i", [stdout, stderr, told])
+                handles = array.array("i", [*streams, told])
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, handles)
                 self._channel.sendmsg([json.dumps(given).encode()], [rights])
                 said = self._channel.recv(16)
@@ -167,19 +178,19 @@ def _serve(channel: socket.socket) -> None:
             os.read(alarm, 4096)
             _bury(endings)
         if channel.fileno() in ready:
-            asked, rights, _, _ = channel.recvmsg(_REQUEST, socket.CMSG_SPACE(12))
+            asked, rights, _, _ = channel.recvmsg(_REQUEST, socket.CMSG_SPACE(4 * array.array("i").itemsize))
             if not asked:
                 for pid in endings:
                     os.kill(pid, signal.SIGKILL)
                 return
-            stdout, stderr, told = array.array("i", rights[0][2])
+            *streams, told = array.array("i", rights[0][2])
             pid = os.fork()
             if pid == 0:
                 for end in (channel.detach(), alarm, waker, told, *endings.values()):
                     os.close(end)
-                _become(json.loads(asked), stdout, stderr)
-            os.close(stdout)
-            os.close(stderr)
+                _become(json.loads(asked), streams)
+            for stream in streams:
+                os.close(stream)
             endings[pid] = told
             channel.send(str(pid).encode())
 
@@ -196,19 +207,20 @@ def _bury(endings: dict[int, int]) -> None:
             os.close(told)
 
 
-def _become(given: dict[str, Any], stdout: int, stderr: int) -> None:
+def _become(given: dict[str, Any], streams: Sequence[int]) -> None:
     """Turn this fork into the process that was asked for; never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for source, target in ((stdout, 1), (stderr, 2)):
+        for target, source in enumerate(streams):
             os.dup2(source, target)
             os.close(source)
         os.chdir(given["cwd"])
         os.environ.clear()
         os.environ.update(given["env"])
         tempfile.tempdir = None
+        sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
         sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")  # noqa: SIM115
         sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
         sys.argv = [given["call"], *given["arguments"]]

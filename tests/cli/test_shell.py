@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.console import SCRIPT, Ran, clean_env, scraper
 from tests.servers import page, redirect, serve
 
@@ -33,17 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 def typed(cwd: Path, text: str, *arguments: str) -> Ran:
     """Run the shell with ``text`` on a standard input that is no terminal."""
-    done = subprocess.run(
-        [SCRIPT, "shell", *arguments],
-        cwd=cwd,
-        env=clean_env(cwd / "home"),
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Ran(*warm.run("cli.main:main", ("shell", *arguments), cwd=cwd, env=clean_env(cwd / "home"), text=text))
 
 
 def test_expressions_are_evaluated_on_the_page_and_printed(tmp_path: Path, file: Path) -> None:
