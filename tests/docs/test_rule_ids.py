@@ -10,7 +10,7 @@ from engine.resources import resource
 
 DOCS = resource("docs")
 TESTS = Path(__file__).parents[1]
-PREFIXES = ("JS", "DB", "STORE", "WRK", "SITE", "CLI", "CFG", "HTTP", "HOOK", "JOBHOOK", "SCHED", "BRW")
+PREFIXES = ("JS", "DB", "STORE", "WRK", "SITE", "CLI", "CFG", "HTTP", "HOOK", "JOB", "JOBHOOK", "SCHED", "BRW")
 RULE = re.compile(rf"\b({'|'.join(PREFIXES)})-(\d+)\b")
 #: "JS-1 to JS-19", "STORE-1 to 30", "JS-30 to JS-49": the first id is read by RULE, the last one here.
 RANGE = re.compile(rf"\b({'|'.join(PREFIXES)})-\d+ to (?:\1-)?(\d+)\b")

@@ -239,7 +239,7 @@ def test_links_are_relative_to_where_the_page_really_was(bench: Bench) -> None:
 
 
 def test_telemetry_is_complete_when_lifecycle_hooks_see_it(bench: Bench) -> None:
-    """JOB-1106, JOB-1111, JOB-606"""
+    """JOB-1106, JOB-1111, JOB-806"""
     bench.job(
         None,
         "function on_success(ctx) { const t = ctx.telemetry; log([t.job_name, t.total_duration_ms, t.start_time,"
