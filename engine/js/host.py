@@ -73,10 +73,16 @@ class Host:
         self.effects = Effects()
         #: Modules read so far: name and text, for the positions of syntax errors.
         self.loaded: list[tuple[str, str]] = []
+        self._sources: dict[str, str] = {}
+        #: Numbers of the modules whose text the isolate has already.
+        self.kept: set[int] = set()
+        #: The execution set a timer.
+        self.timed = False
         #: The execution wrote, or tried to, against a database that was busy: run it again.
         self.busy = False
         self._calls: Mapping[str, Callable[[Any], Any]] = {
             "log": self._log,
+            "timed": self._set_timer,
             "entry": self._entry,
             "require": self._require,
             "emit": self._emit,
@@ -107,6 +113,8 @@ class Host:
         """Answer one call of the bridge. Raises HostError."""
         if name == "blob":
             return self._blob(payload).decode("latin-1")
+        if name == "source":
+            return self._sources[payload]
         if name == "text":
             return self._text(json.loads(payload))
         if name == "html.given":
@@ -127,6 +135,9 @@ class Host:
             self.busy = True
             raise HostError(str(error), name="DatabaseBusy") from error
 
+    def _set_timer(self, _: None) -> None:
+        self.timed = True
+
     def _log(self, line: list[str]) -> None:
         message = line[1].replace("\0", "\ufffd")  # PostgreSQL's texts cannot hold it
         self.effects.logs.append(LogLine(at=self._clock.now(), level=line[0], message=message))
@@ -140,7 +151,12 @@ class Host:
     def _found(self, module: Module) -> dict[str, Any]:
         if not module.is_json:
             self.loaded.append((module.name, module.source))
-        return {"name": module.name, "source": module.source, "json": module.is_json}
+        shown = {"name": module.name, "json": module.is_json, "number": module.number}
+        self._sources[str(module.number)] = module.source
+        if module.number in self.kept:
+            return shown
+        self.kept.add(module.number)
+        return {**shown, "source": module.source}
 
     def _known(self) -> Identity:
         if self._identity is None:

@@ -68,6 +68,12 @@ class HostCall:
         raw = self._context._dll.mr_make_js_callback(self._context._ctx, _CALLBACK_ID)
         self.function = self._context._value_handle_to_python(self._context._wrap_raw_handle(raw))
 
+    def turn_to(self, handler: Handler) -> None:
+        """Calls go to ``handler`` from now on; what the last one left unfinished is forgotten."""
+        self._handler = handler
+        self._request.clear()
+        self._answer = b""
+
     def release(self) -> None:
         """Free the argument handles of the calls so far. Not from inside a call."""
         handles, self._handles = self._handles, []

@@ -1,10 +1,10 @@
-"""One execution in a fresh V8 isolate: created, used, closed."""
+"""One execution in a V8 isolate: a fresh one, created, used and closed, or one that a caller keeps."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -29,12 +29,12 @@ class Limits:
 
 
 @cache
-def _opening(more: str) -> str:
-    """The first evaluation of an isolate: the prelude, and with it the start of the job."""
+def opening(command: str, more: str = "") -> str:
+    """The first evaluation of an isolate: the prelude, and with it a first command."""
     expression, _, name = prelude(more).rpartition("\n")
     return (
         "(() => { const notify = globalThis.$notify; delete globalThis.$notify;"
-        f" const drive = {expression}(notify); drive('start'); return drive; }})()\n{name}"
+        f" const drive = {expression}(notify); drive('{command}'); return drive; }})()\n{name}"
     )
 
 
@@ -61,20 +61,45 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") 
     Raises OpError: ``runner_error``, ``js_timeout``, ``js_memory``, ``js_never_settled``, ``invalid_result`` or the
     code the author gave the error.
     """
-    isolate = Isolate(limits.heap_bytes)
+    realm = Realm(limits.heap_bytes)
     try:
-        return _Execution(isolate, host, job, limits, more).run()
-    except JSTimeoutException:
-        host.kill()
-        if host.waited > limits.seconds / 2:
-            # most of the time went into waiting for the site DB's lock, which is not the script's
-            host.busy = True
-        raise OpError("js_timeout", f"the script ran longer than {limits.seconds:g} s and was stopped") from None
-    except JSOOMException:
-        host.kill()
-        raise OpError("js_memory", f"the script needed more than {limits.heap_bytes >> 20} MB of heap") from None
+        return realm.run(host, job, limits, lambda left: realm.isolate.eval(opening("start", more), left))
     finally:
-        isolate.close()
+        realm.close()
+
+
+class Realm:
+    """An isolate with the host's end of its bridge. To be closed."""
+
+    def __init__(self, heap_bytes: int) -> None:
+        self.isolate = Isolate(heap_bytes)
+        self.bridge = HostCall(self.isolate, _unasked)
+        self.isolate.set_global("$notify", self.bridge.function)
+        #: The numbers of the modules whose text JavaScript keeps.
+        self.kept: set[int] = set()
+
+    def run(self, host: Host, job: Mapping[str, Any], limits: Limits, begin: Callable[[float], Any]) -> JsonText:
+        """Run one job; ``begin`` starts it, given the seconds left, and returns what drives it. Raises OpError."""
+        host.kept = self.kept
+        try:
+            return _Execution(self, host, job, limits, begin).run()
+        except JSTimeoutException:
+            host.kill()
+            if host.waited > limits.seconds / 2:
+                # most of the time went into waiting for the site DB's lock, which is not the script's
+                host.busy = True
+            raise OpError("js_timeout", f"the script ran longer than {limits.seconds:g} s and was stopped") from None
+        except JSOOMException:
+            host.kill()
+            raise OpError("js_memory", f"the script needed more than {limits.heap_bytes >> 20} MB of heap") from None
+
+    def close(self) -> None:
+        """End the isolate and whatever runs in it."""
+        self.isolate.close()
+
+
+def _unasked(name: str, payload: str) -> str:
+    raise HostError(f"nothing runs that may ask for {name}")
 
 
 #: Codes the bridge itself gives to errors; an author's ``error.code`` goes into the details.
@@ -82,18 +107,19 @@ _OWN_CODES = frozenset({"invalid_result", "internal_error"})
 
 
 class _Execution:
-    def __init__(self, isolate: Isolate, host: Host, job: Mapping[str, Any], limits: Limits, more: str) -> None:
-        self._isolate = isolate
-        self._more = more
+    def __init__(
+        self, realm: Realm, host: Host, job: Mapping[str, Any], limits: Limits, begin: Callable[[float], Any]
+    ) -> None:
+        self._isolate = realm.isolate
+        self._begin = begin
         self._host = host
         self._deadline = time.monotonic() + limits.seconds
         self._done: JsonText | None = None
         self._failure: dict[str, Any] | None = None
         self._job = json.dumps({"mode": job["mode"], "entry": job["entry"], "ctx": job.get("ctx", {})} | dict(job))
-        self._call = HostCall(isolate, self._handle)
+        realm.bridge.turn_to(self._handle)
 
     def run(self) -> JsonText:
-        self._isolate.set_global("$notify", self._call.function)
         self._drive()
         if self._failure is not None:
             raise self._classified(self._failure)
@@ -105,7 +131,7 @@ class _Execution:
 
     def _drive(self) -> None:
         try:
-            drive = self._isolate.eval(_opening(self._more), self._left())
+            drive = self._begin(self._left())
             while not self._settled():
                 pause = self._isolate.call(drive, "next", self._left())
                 if pause < 0:
@@ -171,4 +197,4 @@ class _Execution:
         return None
 
 
-__all__ = ["HostError", "Limits", "execute", "prelude"]
+__all__ = ["HostError", "Limits", "Realm", "execute", "opening", "prelude"]

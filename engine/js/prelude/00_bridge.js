@@ -85,7 +85,17 @@ function $part(name) {
 }
 
 // What belongs to one execution.
-const $session = { __proto__: null, given: [], statements: { __proto__: null }, count: 0 };
+const $session = { __proto__: null };
+function $reset() {
+  $session.given = [];
+  $session.statements = { __proto__: null };
+  $session.count = 0;
+  $session.modules = { __proto__: null };
+  $timers.length = 0;
+  $timerCount = 0;
+  $depth = 0;
+}
+let $shares = false;
 
 function $hide(target, name, value) {
   $defineProperty(target, name, { value, writable: true, configurable: true, enumerable: false });
@@ -160,6 +170,7 @@ function $timer(callback, delay, args, period) {
   if (typeof callback !== "function") throw new $TypeError("setTimeout expects a function");
   const pause = delay > 0 ? +delay : 0;
   const id = ++$timerCount;
+  if ($shares && id === 1) $host("timed", "null");
   $push($timers, { id, due: $now() + pause, callback, args, period: period ? (pause > 1 ? pause : 1) : 0 });
   return id;
 }
@@ -178,3 +189,4 @@ function $fire() {
   }
 }
 const $nextTimer = () => ($timers.length === 0 ? -1 : Math.max(0, Math.min(...$timers.map((timer) => timer.due)) - $now()));
+$reset();

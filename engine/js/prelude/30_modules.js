@@ -1,25 +1,33 @@
 // require(): author's modules below the root, and the host's own.
-const $cache = { __proto__: null };
+const $sources = { __proto__: null };
 const $prefix = "(function (exports, require, module, __filename, __dirname) {";
 
+// The host sends a module's text once to an isolate.
+function $source(found) {
+  if (found.source !== undefined) $sources[found.number] = found.source;
+  else if ($sources[found.number] === undefined) $sources[found.number] = $host("source", $String(found.number));
+  return $sources[found.number];
+}
+
 function $compile(found, tail) {
-  return $eval($prefix + found.source + "\n" + (tail || "") + "})\n//# sourceURL=" + found.name);
+  return $eval($prefix + $source(found) + "\n" + (tail || "") + "})\n//# sourceURL=" + found.name);
 }
 
 function $load(found, tail) {
-  const known = $cache[found.name];
+  const { modules } = $session;
+  const known = modules[found.name];
   if (known !== undefined) return known.exports;
   const module = { exports: {}, id: found.name, filename: found.name, loaded: false };
-  $cache[found.name] = module;
+  modules[found.name] = module;
   try {
-    if (found.json) module.exports = $JSON.parse(found.source);
+    if (found.json) module.exports = $JSON.parse($source(found));
     else {
       const folder = found.name.includes("/") ? found.name.slice(0, found.name.lastIndexOf("/")) : ".";
       const run = $compile(found, tail);
       $apply(run, module.exports, [module.exports, $requireFrom(found.name), module, found.name, folder]);
     }
   } catch (error) {
-    delete $cache[found.name];
+    delete modules[found.name];
     throw error;
   }
   module.loaded = true;
@@ -30,8 +38,9 @@ function $requireFrom(from) {
   return function require(name) {
     if (typeof name !== "string" || name === "") throw new $TypeError("require expects a module name");
     if ($natives[name] !== undefined) {
-      if ($cache["native:" + name] === undefined) $cache["native:" + name] = { exports: $natives[name]() };
-      return $cache["native:" + name].exports;
+      const { modules } = $session;
+      if (modules["native:" + name] === undefined) modules["native:" + name] = { exports: $natives[name]() };
+      return modules["native:" + name].exports;
     }
     return $load($ask("require", [name, from]));
   };

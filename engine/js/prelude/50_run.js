@@ -71,11 +71,17 @@ function $failed(error) {
 const $kit = {
   __proto__: null,
   ...{ $ask, $host, $JSON, $json, $push, $apply, $keys, $isArray, $String, $Error, $TypeError },
-  ...{ $hide, $defineProperty, $asBytes, $bytesToText, $textToBytes, $logger, $load, $context, $part, $session },
+  ...{ $hide, $defineProperty, $asBytes, $bytesToText, $textToBytes, $hasOwn, $logger, $load, $context, $part, $session },
 };
 
 return function drive(command) {
   if (command === "next") return $nextTimer();
+  if (command === "freeze") {
+    for (const name of ["artifacts", "sql", "html"]) $part(name);
+    $part("frozen")();
+    $shares = true;
+    return;
+  }
   if (command === "timers") {
     try {
       $fire();
@@ -85,6 +91,7 @@ return function drive(command) {
     return;
   }
   let outcome;
+  $reset();
   try {
     outcome = $begin($ask("job", null));
   } catch (error) {
