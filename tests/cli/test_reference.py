@@ -11,6 +11,8 @@ import pytest
 from cli import reference
 from engine.config import KEYS, SCHEMA, load_settings, variable
 from engine.documents import load_schema
+from engine.lifecycle.catalog import check, discover
+from engine.lifecycle.manifest import parse_job
 from engine.plugins.manifest import SCHEMA as SITE_SCHEMA
 from engine.plugins.manifest import load_site
 from engine.resources import resource
@@ -44,7 +46,7 @@ def test_the_example_configuration_holds_every_key_with_its_default(tmp_path: Pa
     assert set(settings.origins) == set(KEYS)
     # nothing by default
     untouched = {"siteDatabaseURL", "defaults.queue.maxInFlight", "http.proxy", "hooks.dataDir", "hooks.environment"}
-    untouched.add("browser.executable")
+    untouched |= {"browser.executable", "jobs.environment"}
     untouched |= {key for key in KEYS if key.startswith("retention.")}
     for key in set(KEYS) - untouched:
         ours, default = settings, load_settings({})[0]
@@ -91,3 +93,21 @@ def test_rule_ids_are_unique_and_those_that_tests_cite_exist() -> None:
         for rule in re.findall(r"\b(?:CLI|CFG|SITE|HTTP)-\d+", file.read_text(encoding="utf-8"))
     }
     assert cited - set(defined) == set()
+
+
+def test_every_key_of_a_job_is_documented_and_the_guides_examples_are_valid(tmp_path: Path) -> None:
+    reference, guide = page("jobs.md"), (resource("docs") / "jobs.md").read_text(encoding="utf-8")
+    table = reference.partition("## job.yaml")[2].partition("- **JOB-103**")[0]
+    schema = load_schema(resource("sites") / "job.schema.json")
+    assert {name for name in schema["properties"] if f"`{name}" not in table} == set()
+    assert property_names(schema) <= set(re.findall(r"\w+", reference))
+    first, notification, queue = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    assert parse_job(tmp_path / "job.yaml", first).hash_fields == ("link",)
+    base = "name: a\nselector: b\nfields: ['title:c', 'link:d']\n"
+    assert parse_job(tmp_path / "job.yaml", base + "url: 'http://e'\n" + notification).notification is not None
+    assert parse_job(tmp_path / "job.yaml", base + queue).workers == 4
+
+
+def test_the_jobs_that_ship_are_valid() -> None:
+    site = load_site(resource("sites") / "watch-demo")
+    assert [(found.folder.name, check(found)) for found in discover(site)] == [("deals", ()), ("prices", ())]
