@@ -20,7 +20,7 @@ from tests.runners.ops import Context, fetch_op
 from tests.servers import Call
 
 #: Nothing here waits longer for Chromium.
-PATIENCE = 60.0
+PATIENCE = 120.0
 #: A page whose text only exists once its script has run.
 SCRIPTED = """<!doctype html><title>before</title><p id="price">loading</p><script>
 const value = 6 * 7;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from engine.model import NewOp, RetryPolicy
 from engine.store.store import Store
 from tests.cli.console import SCRIPT, clean_env, make_site
 from tests.external.browsing import PATIENCE, html, patient_runner
-from tests.factories import SITE, submit
+from tests.factories import SITE, statuses, submit
 from tests.runners.ops import Context, fetch_op
 from tests.servers import Call, Server, serve
 
@@ -37,9 +38,9 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def commands(folder: Path) -> dict[int, str]:
-    """The processes that work in a directory, by pid."""
+    """The processes of the browsers that work in a directory, by pid."""
     found = {}
-    for pid in processes_of(folder):
+    for pid in processes_of(folder / PREFIX):
         try:
             found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
         except OSError:
@@ -66,7 +67,7 @@ async def run_until(server: Server, then: Callable[[asyncio.Task[object]], None]
     op = fetch_op({"request": {"url": f"{server.url}/never"}}, kind="browser/fetch")
     async with patient_runner() as runner:
         task: asyncio.Task[object] = asyncio.create_task(runner.run(Context(op).run))
-        await asyncio.to_thread(server.wait, asked)
+        assert await asyncio.to_thread(eventually, lambda: asked(server))
         then(task)
         return await task
 
@@ -114,43 +115,41 @@ def test_a_host_that_is_killed_fails_its_op_for_now(temporary: Path) -> None:
     assert commands(temporary) == {}
 
 
-class Workers:
-    """Workers of one engine DB, each a process."""
+@contextlib.contextmanager
+def worker_of(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker process on the databases in ``folder``; killed at the end."""
+    flags = ("--until-idle", "--engine-db", "engine.db", "--sites-dir", "state", "--sites-manifest-dir", "plugins")
+    with (folder / "worker.log").open("ab") as log:
+        worker = subprocess.Popen(
+            [SCRIPT, "worker", "run", *flags],
+            cwd=folder,
+            env=clean_env(folder / "home", TMPDIR=os.environ["TMPDIR"]),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.wait()
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        make_site(folder / "plugins" / SITE, SITE)
-        with closing(Store.open(str(folder / "engine.db"))) as store:
-            given = {"request": {"url": url}, "browser": {"screenshot": False}}
-            retry = RetryPolicy(max_attempts=3)
-            submit(store, [NewOp(id="page", kind="browser/fetch", site=SITE, input=json.dumps(given), retry=retry)])
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """One more worker."""
-        flags = ("--until-idle", "--engine-db", "engine.db", "--sites-dir", "state", "--sites-manifest-dir", "plugins")
-        with (self.folder / "worker.log").open("ab") as log:
-            return subprocess.Popen(
-                [SCRIPT, "worker", "run", *flags],
-                cwd=self.folder,
-                env=clean_env(self.folder / "home", TMPDIR=os.environ["TMPDIR"]),
-                stdout=log,
-                stderr=log,
-            )
-
-    def status(self) -> str:
-        """Of the op."""
-        with closing(Store.open(str(self.folder / "engine.db"))) as store, store.database.read() as connection:
-            return str(connection.exec_driver_sql("SELECT status FROM ops WHERE id = 'page'").scalar_one())
+def submit_page(folder: Path, url: str) -> None:
+    """Store an op that opens a page."""
+    make_site(folder / "plugins" / SITE, SITE)
+    with closing(Store.open(str(folder / "engine.db"))) as store:
+        given = {"request": {"url": url}, "browser": {"screenshot": False}}
+        retry = RetryPolicy(max_attempts=3)
+        submit(store, [NewOp(id="page", kind="browser/fetch", site=SITE, input=json.dumps(given), retry=retry)])
 
 
 def test_no_browser_outlives_a_worker_that_is_killed(tmp_path: Path, temporary: Path) -> None:
     """BRW-41: kill -9, and nobody starts another worker."""
     with serve({"/never": Call.wait_for_client_to_leave}) as server:
-        worker = Workers(tmp_path, f"{server.url}/never").start()
-        server.wait(asked)
-        assert any("--type=renderer" in words for words in commands(temporary).values())
-        worker.kill()
-        worker.wait()
+        submit_page(tmp_path, f"{server.url}/never")
+        with worker_of(tmp_path):
+            assert eventually(lambda: asked(server)), (tmp_path / "worker.log").read_text()
+            assert any("--type=renderer" in words for words in commands(temporary).values())
         assert eventually(lambda: commands(temporary) == {}), commands(temporary)
         assert eventually(lambda: not list(temporary.glob(f"{PREFIX}*")))
 
@@ -159,22 +158,23 @@ def test_a_browser_whose_guards_were_killed_too_is_ended_by_the_next_worker(tmp_
     """BRW-42: even one that does not react to anything; the op is done then."""
     answers: list[Callable[[Call], None]] = [Call.wait_for_client_to_leave]
     with serve({"/never": lambda call: answers[-1](call)}) as server:
-        workers = Workers(tmp_path, f"{server.url}/never")
-        worker = workers.start()
-        server.wait(asked)
-        found = commands(temporary)
-        guards = [pid for pid, words in found.items() if "engine.browser.host" in words or "run-driver" in words]
-        assert len(guards) == 2
-        stopped = [pid for pid, words in found.items() if "/chromium" in words.split(" ")[0]]
-        assert stopped
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in (worker.pid, *guards):
-            os.kill(pid, signal.SIGKILL)
-        worker.wait()
+        submit_page(tmp_path, f"{server.url}/never")
+        with worker_of(tmp_path) as worker:
+            assert eventually(lambda: asked(server)), (tmp_path / "worker.log").read_text()
+            found = commands(temporary)
+            guards = [pid for pid, words in found.items() if "engine.browser.host" in words or "run-driver" in words]
+            assert len(guards) == 2
+            stopped = [pid for pid, words in found.items() if "/chromium" in words.split(" ")[0]]
+            assert stopped
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            for pid in (worker.pid, *guards):
+                os.kill(pid, signal.SIGKILL)
         assert set(stopped) & commands(temporary).keys()
         answers.append(html("<title>here</title>"))
-        assert workers.start().wait(PATIENCE) == 0
-        assert workers.status() == "succeeded"
+        with worker_of(tmp_path) as worker:
+            assert worker.wait(PATIENCE) == 0
+        with closing(Store.open(str(tmp_path / "engine.db"))) as store:
+            assert statuses(store) == {"page": "succeeded"}
     assert commands(temporary) == {}
     assert not list(temporary.glob(f"{PREFIX}*"))

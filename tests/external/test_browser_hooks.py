@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.browser.scratch import processes_of
 from engine.browser.settings import BrowserSettings
 from engine.lifecycle.browser import browser_extension
 from tests.external.browsing import SCRIPTED, html
@@ -175,4 +174,4 @@ def test_a_chromium_that_dies_is_an_error_of_the_hook(rig: Rig, server: Server, 
     with serve({"/": kill}) as deadly:
         value = rig.run(hook, "before_fetch", {"url": f"{deadly.url}/"}).value
     assert value == {"said": "browser_failed", "then": "browser_failed"}
-    assert processes_of(temporary) == []
+    assert commands(temporary) == {}
