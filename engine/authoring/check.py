@@ -20,8 +20,10 @@ from engine.documents import Unreadable, read_document
 from engine.errors import SiteError
 from engine.faults import Fault, did_you_mean
 from engine.fields import default_value
-from engine.js.jobs import site_to_dict
+from engine.js.jobs import pack_site
 from engine.js.modules import ModuleRoots
+from engine.lifecycle.catalog import check as check_job
+from engine.lifecycle.catalog import discover
 from engine.plugins.site import Site
 from engine.verbs import VerbSpec, read_declarations
 
@@ -50,6 +52,8 @@ def check_site(site: Site) -> tuple[Fault, ...]:
         broken = {fault.file for fault in faults}
         faults += _verbs(site, bench, sources, broken)
         faults += _migrations(site, bench, broken)
+    for job in discover(site):
+        faults += check_job(job)
     return tuple(sorted(dict.fromkeys(faults), key=lambda fault: (str(fault.file), fault.line, fault.column)))
 
 
@@ -136,7 +140,7 @@ def _verbs(site: Site, bench: Bench, sources: _Sources, broken: set[Path]) -> It
     if site.verbs_root is None or not site.verbs_root.is_dir():
         return
     declared: defaultdict[str, list[tuple[Path, VerbSpec]]] = defaultdict(list)
-    for scanned in bench.ask({"do": "scan", "site": site_to_dict(site)})["files"]:
+    for scanned in bench.ask({"do": "scan", "site": pack_site(site)})["files"]:
         path = site.verbs_root / scanned["file"]
         text = sources.texts.get(path, "")
         if scanned["error"] is not None:
@@ -165,7 +169,7 @@ def _verb_functions(site: Site, bench: Bench, path: Path, text: str, verbs: Iter
     names = [verb.function for verb in verbs]
     identifiers = [name for name in names if re.fullmatch(r"[A-Za-z_$][\w$]*", name)]
     entry = path.relative_to(site.root).as_posix()
-    job = {"do": "offered", "site": site_to_dict(site), "entry": entry, "names": identifiers}
+    job = {"do": "offered", "site": pack_site(site), "entry": entry, "names": identifiers}
     answer = bench.ask(job) if names else {"names": []}
     for name in names:
         if name not in answer.get("names", names):
@@ -222,7 +226,7 @@ def _migrations(site: Site, bench: Bench, broken: set[Path]) -> Iterator[Fault]:
     if faulty or not versions or site.dialect != "sqlite":
         return
     with tempfile.TemporaryDirectory(prefix="scraper-check-") as folder:
-        job = {"do": "migrations", "site": site_to_dict(site), "database": f"{folder}/site.db"}
+        job = {"do": "migrations", "site": pack_site(site), "database": f"{folder}/site.db"}
         for one in bench.ask(job)["faults"]:
             hint = "tried on an empty database"
             yield Fault(Path(one["file"]), one["line"], one["message"], hint)

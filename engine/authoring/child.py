@@ -26,7 +26,7 @@ from engine.js.child import die_with_parent
 from engine.js.host import Host
 from engine.js.hostcall import HostError
 from engine.js.isolate import Limits, execute
-from engine.js.jobs import error_to_dict, site_from_dict
+from engine.js.jobs import error_to_dict, unpack_site
 from engine.js.modules import ModuleRoots
 from engine.js.positions import parse_error_position
 from engine.js.scan import scan_verbs
@@ -76,11 +76,11 @@ class Child:
         return {"faults": [fault for fault in faults if fault is not None]}
 
     def _scan(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {"files": scan_verbs(site_from_dict(job["site"]), SystemClock())}
+        return {"files": scan_verbs(unpack_site(job["site"]), SystemClock())}
 
     def _offered(self, job: dict[str, Any]) -> dict[str, Any]:
         """Which of ``names`` are functions of the file, declared or exported; evaluates it."""
-        host = Host(_roots(site_from_dict(job["site"]), job["entry"]), SystemClock())
+        host = Host(_roots(unpack_site(job["site"]), job["entry"]), SystemClock())
         try:
             names = json.loads(execute(host, _call("offered", job), _LOOK, _modes()))
         except OpError as error:
@@ -88,11 +88,11 @@ class Child:
         return {"names": names}
 
     def _migrations(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {"faults": try_migrations(site_from_dict(job["site"]), Path(job["database"]))}
+        return {"faults": try_migrations(unpack_site(job["site"]), Path(job["database"]))}
 
     def _test(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one test function; ``error`` where it failed, and its log lines."""
-        site = site_from_dict(job["site"])
+        site = unpack_site(job["site"])
         session = AutocommitSession(Path(job["database"]), lambda: self._ask("test.migrate", None))
         host = _TestHost(_roots(site, job["entry"]), SystemClock(), session=session)
         host.ask = self._ask

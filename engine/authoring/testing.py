@@ -46,7 +46,7 @@ from engine.authoring.pages import FOLDER, Pages
 from engine.authoring.stage import Stage, TooLong
 from engine.config import Settings
 from engine.errors import SiteError, UsageError
-from engine.js.jobs import site_to_dict
+from engine.js.jobs import pack_site
 from engine.plugins.site import Site
 from engine.verbs import VerbSpec
 
@@ -119,7 +119,7 @@ def _file(bench: Bench, run: _Run, file: Path) -> Iterator[TestResult]:
     entry = file.relative_to(run.site.root).as_posix()
     source = file.read_text("utf-8", "replace")
     names = list(dict.fromkeys(re.findall(r"\btest_[A-Za-z0-9_$]+", source)))
-    job = {"site": site_to_dict(run.site), "entry": entry, "names": names}
+    job = {"site": pack_site(run.site), "entry": entry, "names": names}
     answer = bench.ask({"do": "offered", **job})
     if "error" in answer:
         if not names or any(run.choice.filter in f"{entry}::{name}" for name in names):

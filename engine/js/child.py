@@ -16,10 +16,11 @@ from typing import Any
 from engine.clock import SECOND, Clock
 from engine.codec import decode_result, encode_result, result_to_dict
 from engine.errors import OpError, ScraperError
+from engine.js.frozen import WarmIsolates
 from engine.js.host import Effects, Host, Identity
 from engine.js.hostcall import HostError
 from engine.js.isolate import Limits, execute
-from engine.js.jobs import error_to_dict, outcome_data, site_from_dict
+from engine.js.jobs import error_to_dict, outcome_data, unpack_site
 from engine.js.modules import ModuleRoots
 from engine.js.ports import (
     AlreadyApplied,
@@ -66,6 +67,7 @@ class Child:
         self._clock = clock
         self._open_cycles = cycles
         self._cycles: CycleSteps | None = None
+        self._isolates = WarmIsolates()
         #: Scripts that wrote last time: they take the write lock at their first call.
         self._writers: set[tuple[str, str]] = set()
         self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
@@ -100,7 +102,7 @@ class Child:
             self._channel.send({"say": "failed", "error": error_to_dict(failure)})
 
     def _script(self, job: dict[str, Any]) -> None:
-        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        site, spec = unpack_site(job["site"]), SessionSpec(**job["spec"])
         self._databases.migrate(site, self._migration(site))
         for generation in job["fence"]:
             self._databases.fence(site, _at(spec, generation))
@@ -117,7 +119,7 @@ class Child:
 
     def _rehearse(self, job: dict[str, Any]) -> None:
         """Run a script as its op did and tell what came of it; the site DB is not migrated and keeps nothing."""
-        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        site, spec = unpack_site(job["site"]), SessionSpec(**job["spec"])
         try:
             self._execute(job, site, spec, writer=False)
         except DatabaseBusy:
@@ -137,7 +139,7 @@ class Child:
         identity = Identity(spec.workflow_id, site.name, spec.op_id, self._clock.now())
         host = Host(modules, self._clock, identity=identity, session=session, reads=self._reads)
         try:
-            returned = execute(host, {"mode": "script", "entry": job["entry"], "ctx": job["ctx"]}, _limits(job))
+            returned = self._isolated(site, host, job)
             data, error = outcome_data(returned)
             if error is not None:
                 raise error
@@ -157,6 +159,12 @@ class Child:
         self._finish(site, spec, session, _result(host.effects, data))
         if session.wrote:
             self._writers.add((site.name, job["entry"]))
+
+    def _isolated(self, site: Site, host: Host, job: dict[str, Any]) -> str:
+        asked = {"mode": "script", "entry": job["entry"], "ctx": job["ctx"]}
+        if site.js.isolation == "frozen":
+            return self._isolates.execute((site.name, site.scripts_root), host, asked, _limits(job))
+        return execute(host, asked, _limits(job))
 
     def _finish(self, site: Site, spec: SessionSpec, session: SiteSession, result: Result) -> None:
         if not session.wrote:
@@ -184,7 +192,7 @@ class Child:
         self._channel.send({"say": "committed"})
 
     def _resolve(self, job: dict[str, Any]) -> None:
-        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        site, spec = unpack_site(job["site"]), SessionSpec(**job["spec"])
         self._databases.migrate(site, self._migration(site))
         for generation in job["fence"]:
             self._databases.fence(site, _at(spec, generation))
@@ -195,7 +203,7 @@ class Child:
             self._send_result("done", decode_result(stored))
 
     def _verb(self, job: dict[str, Any]) -> None:
-        site, spec = site_from_dict(job["site"]), SessionSpec(**job["spec"])
+        site, spec = unpack_site(job["site"]), SessionSpec(**job["spec"])
         self._databases.migrate(site, self._migration(site))
         session = self._databases.session(site, spec, writer=True)
         assert site.verbs_root is not None
@@ -223,7 +231,7 @@ class Child:
         self._channel.send({"say": "committed"})
 
     def _cycle(self, job: dict[str, Any]) -> None:
-        site = site_from_dict(job["site"])
+        site = unpack_site(job["site"])
         if self._cycles is None:
             assert self._open_cycles is not None
             self._cycles = self._open_cycles()
@@ -242,10 +250,10 @@ class Child:
         return answer["value"]
 
     def _scan(self, job: dict[str, Any]) -> None:
-        self._channel.send({"say": "scanned", "files": scan_verbs(site_from_dict(job["site"]), self._clock)})
+        self._channel.send({"say": "scanned", "files": scan_verbs(unpack_site(job["site"]), self._clock)})
 
     def _migrate(self, job: dict[str, Any]) -> None:
-        site = site_from_dict(job["site"])
+        site = unpack_site(job["site"])
         report = self._databases.migrate(site, self._migration(site))
         self._channel.send(
             {"say": "migrated", "database": report.database, "applied": list(report.applied), "version": report.version}

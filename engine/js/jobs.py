@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,24 @@ class ChildBusy(Exception):
     """The site DB's lock could not be had in time: run the op again later."""
 
 
-def site_to_dict(site: Site) -> dict[str, Any]:
-    """A site as plain values: what a child needs to know of it."""
-    plain = asdict(replace(site, schedules=()))
-    return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+#: Sites as text, by identity: they never change, and a worker sends one with every job.
+_packed: dict[int, tuple[Site, str]] = {}
 
 
-def site_from_dict(plain: Mapping[str, Any]) -> Site:
-    """The inverse of :func:`site_to_dict`."""
-    values = dict(plain)
+def pack_site(site: Site) -> str:
+    """A site as text: what a child needs to know of it."""
+    known = _packed.get(id(site))
+    if known is None or known[0] is not site:
+        plain = asdict(replace(site, schedules=()))
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+        known = _packed[id(site)] = (site, json.dumps(plain, separators=(",", ":")))
+    return known[1]
+
+
+@lru_cache(maxsize=64)
+def unpack_site(text: str) -> Site:
+    """The inverse of :func:`pack_site`."""
+    values = json.loads(text)
     for name in _PATHS:
         values[name] = None if values[name] is None else Path(values[name])
     values["queue_policies"] = {key: QueuePolicy(**policy) for key, policy in values["queue_policies"].items()}

@@ -11,13 +11,12 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from engine.clock import SECOND
 from engine.codec import result_from_dict
 from engine.errors import OpError
-from engine.js.jobs import ChildBusy, CycleJob, ScriptJob, VerbJob, VerbOutcome, error_from_dict, site_to_dict
+from engine.js.jobs import ChildBusy, CycleJob, ScriptJob, VerbJob, VerbOutcome, error_from_dict, pack_site
 from engine.js.ports import MigrationReport
 from engine.js.wire import Frame, ParentChannel
 from engine.model import Result
@@ -81,7 +80,8 @@ class _Process:
 
     def resident_bytes(self) -> int:
         try:
-            fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+            with open(f"/proc/{self.process.pid}/statm", "rb", buffering=0) as file:
+                fields = file.read(256).split()
         except (FileNotFoundError, ProcessLookupError):
             return 0
         return int(fields[1]) * _PAGE
@@ -145,7 +145,7 @@ class JsPool:
         """The outcome in the inbox, or None after its key was closed."""
         message = {
             "do": "resolve",
-            "site": site_to_dict(job.site),
+            "site": pack_site(job.site),
             "spec": asdict(job.spec),
             "fence": list(job.fence),
         }
@@ -158,7 +158,7 @@ class JsPool:
         """Run a submit verb; ``accept`` stores what it asked for, and if that raises the site DB is rolled back."""
         message = {
             "do": "verb",
-            "site": site_to_dict(job.site),
+            "site": pack_site(job.site),
             "spec": asdict(job.spec),
             "function": job.function,
             "entry": job.entry,
@@ -190,7 +190,7 @@ class JsPool:
         """
         message = {
             "do": "cycle",
-            "site": site_to_dict(job.site),
+            "site": pack_site(job.site),
             "spec": asdict(job.spec),
             "task": dict(job.task),
             "migrate": job.migrate,
@@ -213,14 +213,14 @@ class JsPool:
     async def scan(self, site: Site) -> list[dict[str, Any]]:
         """What the site's verb files declare."""
         async with self._child(_GRACE_SECONDS) as child:
-            await child.channel.send({"do": "scan", "site": site_to_dict(site)})
+            await child.channel.send({"do": "scan", "site": pack_site(site)})
             files: list[dict[str, Any]] = (await child.channel.receive()).header["files"]
             return files
 
     async def migrate(self, site: Site) -> MigrationReport:
         """Bring the site DB up to date. Raises OpError ``site_migration_failed``, ChildBusy."""
         async with self._child(10 * _GRACE_SECONDS) as child:
-            await child.channel.send({"do": "migrate", "site": site_to_dict(site)})
+            await child.channel.send({"do": "migrate", "site": pack_site(site)})
             frame = await child.channel.receive()
             if frame.header["say"] != "migrated":
                 _ended(frame)
@@ -257,11 +257,15 @@ class JsPool:
                 raise _end(child, status) from error
             finally:
                 watch.cancel()
-                if fit and not self._closed and child.process.returncode is None:
+                if fit and not self._closed and self._is_slim(child):
                     self._idle.append(child)
                 else:
                     await asyncio.shield(child.close())
                     self._warm()
+
+    def _is_slim(self, child: _Process) -> bool:
+        """Whether a child lives and may serve once more: short jobs are over before anyone watches them."""
+        return child.process.returncode is None and child.resident_bytes() <= self._settings.resident_bytes
 
     async def _take(self) -> _Process:
         while self._idle:
@@ -298,11 +302,11 @@ class JsPool:
         """End a child that grows or lasts beyond its limits; nothing inside it could stop it for sure."""
         limit = self._settings.resident_bytes
         while asyncio.get_running_loop().time() < child.deadline:
+            await asyncio.sleep(_WATCH_SECONDS)
             if child.resident_bytes() > limit:
                 child.verdict = OpError("js_memory", f"the script's process grew beyond {limit >> 20} MB")
                 child.kill()
                 return
-            await asyncio.sleep(_WATCH_SECONDS)
         child.verdict = OpError("js_timeout", f"the script's process did not answer within {child.patience:g} s")
         child.kill()
 
@@ -310,7 +314,7 @@ class JsPool:
 def _script_message(do: str, job: ScriptJob) -> dict[str, Any]:
     return {
         "do": do,
-        "site": site_to_dict(job.site),
+        "site": pack_site(job.site),
         "spec": asdict(job.spec),
         "entry": job.entry,
         "source": job.source,
