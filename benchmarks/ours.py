@@ -16,6 +16,8 @@ from engine.model import NewOp, NewWorkflow
 from engine.store.store import Store
 
 SITE = "bench"
+#: The same site with frozen isolates.
+FROZEN = "frozen"
 #: Ops a worker of the no-op benchmarks runs at once: the size of a group of outcomes.
 AT_ONCE = 200
 #: Ops of one submission.
@@ -33,7 +35,7 @@ class Place:
         """What a worker process is told."""
         return {"engine_db": self.engine_db, "sites_dir": str(self.folder / "sites"), **more}
 
-    def submit(self, ops: Iterable[NewOp], name: str = "w") -> None:
+    def submit(self, ops: Iterable[NewOp], name: str = "w", site: str = SITE) -> None:
         """Store ops, in workflows of :data:`SUBMISSION`."""
         batch: list[NewOp] = []
         number = 0
@@ -42,10 +44,10 @@ class Place:
                 batch.append(spec)
                 if len(batch) == SUBMISSION:
                     number += 1
-                    _store(store, f"{name}{number}", batch)
+                    _store(store, f"{name}{number}", site, batch)
                     batch = []
             if batch:
-                _store(store, f"{name}{number + 1}", batch)
+                _store(store, f"{name}{number + 1}", site, batch)
 
     def work(self, timeout: float = 600.0, **more: Any) -> Ran:
         """Run a worker until idle. Raises Failed where an op did not succeed."""
@@ -66,8 +68,8 @@ def require_success(said: Mapping[str, Any]) -> None:
         raise Failed(f"not all ops succeeded: {other}")
 
 
-def _store(store: Store, workflow_id: str, ops: list[NewOp]) -> None:
-    store.submit(NewWorkflow(id=workflow_id, site=SITE, name="bench", ops=tuple(ops)))
+def _store(store: Store, workflow_id: str, site: str, ops: list[NewOp]) -> None:
+    store.submit(NewWorkflow(id=workflow_id, site=site, name="bench", ops=tuple(ops)))
 
 
 def noops(count: int, prefix: str = "n") -> Iterator[NewOp]:
