@@ -30,7 +30,7 @@ test-external: $(INSTALLED)
 	for tool in tmux wget git chromium npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	  test -z "$$missing" || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --yes --quiet $$missing; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
-	$(BIN)/pytest -q -m external tests/external
+	$(BIN)/pytest -q -n 2 --dist loadfile -m external tests/external
 
 chaos: $(INSTALLED)
 	$(BIN)/pytest -q -m chaos --timeout 3600 -s
