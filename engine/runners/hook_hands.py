@@ -21,8 +21,10 @@ from engine.projection.archive import Statement, Write
 from engine.runners.base import RunContext
 from engine.runners.hook_projection import Projector
 
-#: Seconds for which found plugins are taken to be what they were.
+#: Seconds for which found plugins are taken to be what they were; longer where finding them takes long.
 _FRESH = 2.0
+#: The part of a worker's time that may go into finding them again.
+_SHARE = 0.02
 _REMEMBERED = 1_000
 
 
@@ -54,6 +56,7 @@ class Hands:
     #: Children that hooks left to this worker and that were dead when it last looked.
     dead: frozenset[tuple[int, str]] = frozenset()
     _prepared: dict[tuple[str, str, str], tuple[Plugins, Mapping[str, Any], Prepared]] = field(default_factory=dict)
+    #: With the instant at which they are looked for again.
     _plugins: dict[tuple[Path, ...], tuple[float, Plugins]] = field(default_factory=dict)
 
     def now(self) -> str:
@@ -64,11 +67,13 @@ class Hands:
         """The plugins of a crawl. Raises SiteError."""
         directories = hook_directories(site, spec.hook_dirs)
         found = self._plugins.get(directories)
-        if found is None or time.monotonic() - found[0] > _FRESH:
+        began = time.monotonic()
+        if found is None or began > found[0]:
             fresh = discover(directories)
             # the same object as long as nothing has changed: what was worked out from it holds
             kept = found[1] if found is not None and found[1] == fresh else fresh
-            found = self._plugins[directories] = (time.monotonic(), kept)
+            ended = time.monotonic()
+            found = self._plugins[directories] = (ended + max(_FRESH, (ended - began) / _SHARE), kept)
         return found[1]
 
     def layers(self, site: Site, spec: CrawlSpec, machine: Mapping[str, Any]) -> Layers:
