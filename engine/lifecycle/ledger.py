@@ -19,6 +19,9 @@ from engine.projection.archive import transaction
 from engine.projection.monitor import create_tables
 from engine.projection.session import Database
 
+#: Of older iterations only the records stay, and announcements that have not arrived.
+KEPT_ITERATIONS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -348,6 +351,19 @@ class Ledger:
                 " AND used_at < (SELECT MAX(used_at) FROM monitor_versions WHERE job_id = ?)",
                 (self._job, self._job, self._job),
             )
+            self._prune(int(iteration.rpartition("/")[2]) - KEPT_ITERATIONS)
+
+    def _prune(self, last: int) -> None:
+        """Forget iterations up to a number, and announcements of theirs that have arrived."""
+        old = "SELECT iteration_id FROM monitor_iterations WHERE job_id = ? AND number <= ? AND finished_at IS NOT NULL"
+        cycles = f"SELECT cycle_id FROM monitor_cycles WHERE iteration_id IN ({old})"
+        where = (self._job, last)
+        self.database.run(f"DELETE FROM monitor_outbox WHERE status = 'sent' AND cycle_id IN ({cycles})", where)
+        self.database.run(f"DELETE FROM monitor_commits WHERE cycle_id IN ({cycles})", where)
+        self.database.run(f"DELETE FROM monitor_cycles WHERE iteration_id IN ({old})", where)
+        self.database.run(
+            "DELETE FROM monitor_iterations WHERE job_id = ? AND number <= ? AND finished_at IS NOT NULL", where
+        )
 
 
 def _cycle(row: tuple[Any, ...]) -> Cycle:

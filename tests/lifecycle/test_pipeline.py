@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.lifecycle.scripts import PIPELINE_HOOKS
-from tests.lifecycle.bench import Bench
+from engine.projection.postgresql import PostgresqlDatabase
+from tests.lifecycle.bench import PAGE, Bench
 
 HOOK = {"url": "http://sink/x"}
 #: Every hook says its name and goes on.
@@ -405,3 +406,48 @@ def test_debug_in_the_job_leaves_page_and_fields_beside_it(bench: Bench) -> None
     folder = bench.folder / "jobs" / "job"
     assert "<b>one</b>" in (folder / "job-response.html").read_text()
     assert [item["fields"]["name"] for item in json.loads((folder / "job-fields.json").read_text())] == ["one", "two"]
+
+
+def test_a_cycle_whose_op_was_given_up_ends_with_its_iteration(bench: Bench) -> None:
+    """JOB-222"""
+    bench.job(None, ALL_DEFER, workers=2)
+    begun = bench.step("w1", "begin", job="job").value
+    given = {"plan": begun["plan"], "cycle": begun["cycles"][0]}
+    # its fetch came to nothing: there is no result
+    bench.step("w1", "process", **given)
+    bench.step("w1", "conclude", **given)
+    bench.step("w1", "finished", plan=begun["plan"])
+    assert [status for status, _ in bench.outcomes()] == ["error", "error"]
+    assert all("given up" in str(error) for _, error in bench.outcomes())
+    assert called(bench) == ["on_error", "on_finally", "on_finished"]
+
+
+def test_old_iterations_are_forgotten_but_for_their_records(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JOB-223"""
+    monkeypatch.setattr("engine.lifecycle.ledger.KEPT_ITERATIONS", 2)
+    bench.job(webhook=HOOK)
+    for number in range(4):
+        bench.pages["http://s/page"] = f"<li class=i><b>{number}</b></li>"
+        bench.sink_works = number > 0
+        bench.iterate()
+    assert bench.rows("SELECT number FROM monitor_iterations ORDER BY number") == [(3,), (4,)]
+    assert bench.rows("SELECT iteration_id FROM monitor_cycles ORDER BY 1") == [("job/3",), ("job/4",)]
+    assert bench.names() == ["0", "1", "2", "3"]
+    waiting = bench.rows("SELECT id, status FROM monitor_outbox WHERE channel = 'webhook' ORDER BY id")
+    assert waiting == [("job/1/1", "pending"), ("job/3/1", "sent"), ("job/4/1", "sent")]
+
+
+def test_a_site_in_postgresql_keeps_the_same_rules(pg_url: str, tmp_path: Path) -> None:
+    """JOB-220, JOB-709"""
+    bench = Bench(tmp_path, PostgresqlDatabase(pg_url))
+    urls = ["http://s/page", "http://s/b", "http://s/c"]
+    bench.pages |= {"http://s/b": PAGE, "http://s/c": "<li class=i><b>three</b></li>"}
+    odd = "function before_store(items) { for (const i of items) i.fields.odd = 'a\\0\\ud800'; return items }"
+    bench.job(f"{ALL_HOOKS}\n{odd}", ALL_DEFER + COUNT, urls=urls, webhook=HOOK)
+    for _ in range(2):
+        bench.iterate()
+    assert bench.names() == ["one", "two", "three"]
+    assert [row[0] for row in bench.outcomes()] == ["success"] * 6
+    assert bench.rows("SELECT value FROM monitor_kv") == [("6",)]
+    assert len(bench.posted) == 2
+    bench.close()
