@@ -30,21 +30,10 @@ Judge: TypeAlias = Callable[[str], Future[None]]
 
 #: Variables of the owner that a browser sees: no secret is among them.
 _INHERITED = (
-    *(
-        "PATH",
-        "HOME",
-        "LANG",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TZ",
-        "USER",
-        "LOGNAME",
-        "DISPLAY",
-        "XAUTHORITY",
-        "WAYLAND_DISPLAY",
-    ),
-    *("XDG_RUNTIME_DIR", "PYTHONPATH", "VIRTUAL_ENV", "DBUS_SESSION_BUS_ADDRESS"),
-    *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "PYTHONPATH", "VIRTUAL_ENV"),
+    *("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
 #: A host that was told to end and is still there after so many seconds is killed.
 _PATIENCE = 5.0
@@ -158,6 +147,8 @@ class Browser:
             self._judge(frame.header["judge"]).add_done_callback(partial(self._pronounce, frame.header["case"]))
 
     def _pronounce(self, case: int, judged: Future[None]) -> None:
+        if judged.cancelled():
+            return
         error = judged.exception()
         refused = None if error is None else told_failure(error)
         self.ask("verdict", {"case": case, "refused": refused})

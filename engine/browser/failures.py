@@ -47,7 +47,7 @@ def classified(error: BaseException) -> OpError:
     message = _tidy(str(error)) or type(error).__name__
     kind = type(error).__name__
     if isinstance(error, TimeoutError) or kind == "TimeoutError":
-        return OpError("transport_error", message, retryable=True)
+        return OpError("transport_error", _tidy(str(error)) or "it took too long", retryable=True)
     net = _NET.search(message)
     if net is not None:
         code = net.group(1)

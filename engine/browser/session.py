@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from engine.browser.failures import unstarted
 from engine.browser.navigation import Navigation, rendered
@@ -141,8 +141,8 @@ class Session:
         return landed.to_dict()
 
     async def _content(self, given: Mapping[str, Any]) -> str:
-        tab = self._tab(given)
-        return await tab.navigation.content()
+        async with asyncio.timeout(given["timeout"] / 1000):
+            return await self._tab(given).navigation.content()
 
     async def _eval(self, given: Mapping[str, Any]) -> Any:
         async with asyncio.timeout(given["timeout"] / 1000):
@@ -181,10 +181,10 @@ def _proxy(url: str | None) -> dict[str, str] | None:
     if url is None:
         return None
     parts = urlsplit(url)
-    # loopback is never reached through a proxy; Chromium itself looks host names up
+    # Chromium lets every SOCKS proxy look names up
     told = {"server": f"{parts.scheme.replace('socks5h', 'socks5')}://{parts.netloc.rpartition('@')[2]}"}
     if parts.username:
-        told |= {"username": parts.username, "password": parts.password or ""}
+        told |= {"username": unquote(parts.username), "password": unquote(parts.password or "")}
     return told
 
 
