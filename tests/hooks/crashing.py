@@ -41,4 +41,4 @@ def start_worker(lab: Lab, *more: str, grace: str = "5s", **env: str) -> Warm:
     data_dir = str(lab.settings.data_dir)
     env = clean_env(lab.folder / "home", SCRAPER_HOOKS_GRACE=grace, SCRAPER_HOOKS_DATA_DIR=data_dir, **env)
     with open(os.devnull, "w") as nowhere:
-        return warm.start("cli.main:main", words, env=env, stderr=nowhere.fileno())
+        return warm.start("cli.main:main", words, env=env, stdout=nowhere.fileno(), stderr=nowhere.fileno())
