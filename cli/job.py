@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -196,21 +197,23 @@ def _print_run(output: Format, told: dict[str, Any]) -> None:
 def _work(invocation: Invocation, job: Job, workflow: str) -> str:
     from cli.run import work_until_ended
 
-    with demo_pages(job):
+    with demo_pages(invocation, job):
         return work_until_ended(invocation, workflow)
 
 
 @contextmanager
-def demo_pages(job: Job) -> Iterator[None]:
-    """The demo's pages, for jobs that watch them, where nobody serves them yet."""
-    from engine.demo import PORT, serve_books
+def demo_pages(invocation: Invocation, job: Job) -> Iterator[None]:
+    """The demo's pages, for the jobs of the site that watches them, where nobody serves them yet."""
+    from engine.demo import serve_books
 
+    shop = re.match(r"http://127\.0\.0\.1:([0-9]+)/shop/", job.pages[0])
     with ExitStack() as stack:
-        if any(page.startswith(f"http://127.0.0.1:{PORT}/shop/") for page in job.pages):
+        if shop is not None and site_of(invocation).name == "watch-demo":
             try:
-                note(f"serving the demo's pages at {stack.enter_context(serve_books(port=PORT))} meanwhile")
+                served = stack.enter_context(serve_books(port=int(shop[1])))
+                note(f"serving the demo's pages at {served} meanwhile")
             except OSError:
-                note(f"the port {PORT} is taken: whoever has it is taken for scraper demo serve")
+                note(f"the port {shop[1]} is taken: whoever has it is taken for scraper demo serve")
         yield
 
 
@@ -268,7 +271,7 @@ def debug(ctx: typer.Context, name: JobName, sites_dir: SitesDir = None, output:
     invocation = invocation_of(ctx)
     invocation.flag("sitesDir", "--sites-dir", sites_dir)
     _, job = _found(invocation, name)
-    with demo_pages(job):
+    with demo_pages(invocation, job):
         done = rehearse_job(invocation.settings, invocation.registry, site_of(invocation), job)
     if output is Format.JSON:
         print_json(

@@ -14,9 +14,6 @@ from typing import Any
 
 from engine.demo_shop import Shop
 
-#: Where the pages are that the site ``watch-demo`` watches.
-PORT = 8642
-
 _SUBJECTS = (
     "Lantern",
     "Harbour",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -49,8 +50,16 @@ def check_job(settings: Settings, site: Site, found: Found) -> Checked:
             return Checked(faults)
         looked = job_step(settings, site, {"step": "look", "folder": str(found.folder)}, _LOOK_SECONDS)
     except SiteError as error:
-        return Checked((*faults, Fault(found.folder, 0, str(error))))
+        return Checked((*faults, _fault(found.folder, str(error))))
     return Checked(faults, tuple(looked["hooks"]))
+
+
+def _fault(folder: Path, message: str) -> Fault:
+    """What the loading of scripts said, with the place it told."""
+    place = re.match(r"([\w/.-]+\.js):(\d+):(\d+): (.*)", message, re.DOTALL)
+    if place is None:
+        return Fault(folder, 0, message)
+    return Fault(folder / place[1], int(place[2]), place[4], column=int(place[3]))
 
 
 def run_job_tests(settings: Settings, site: Site, found: Found, pattern: str) -> list[dict[str, Any]]:
