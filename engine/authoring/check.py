@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.authoring.bench import Bench
 from engine.authoring.requires import missing_modules
+from engine.authoring.scheduled import schedule_faults
 from engine.documents import Unreadable, read_document
 from engine.errors import SiteError
 from engine.faults import Fault, did_you_mean
@@ -138,18 +139,22 @@ def _named(module: tuple[str, ModuleRoots], text: str) -> tuple[str, str, Module
 
 def _verbs(site: Site, bench: Bench, sources: _Sources, broken: set[Path]) -> Iterator[Fault]:
     if site.verbs_root is None or not site.verbs_root.is_dir():
+        yield from schedule_faults(site, ())
         return
+    unread = False
     declared: defaultdict[str, list[tuple[Path, VerbSpec]]] = defaultdict(list)
     for scanned in bench.ask({"do": "scan", "site": pack_site(site)})["files"]:
         path = site.verbs_root / scanned["file"]
         text = sources.texts.get(path, "")
         if scanned["error"] is not None:
+            unread = True
             if path not in broken:
                 yield _from_error(site, path, scanned["error"])
             continue
         try:
             verbs = read_declarations([scanned], str(site.verbs_root))
         except SiteError as error:
+            unread = True
             message = str(error).removeprefix(f"{path}: ")
             quoted = re.findall(r'"([^"]+)"', message)
             yield Fault(path, _line_of(text, *quoted, "__verb__"), message)
@@ -163,6 +168,8 @@ def _verbs(site: Site, bench: Bench, sources: _Sources, broken: set[Path]) -> It
             line = _line_of(sources.texts.get(path, ""), verb.function)
             other = claimants[0][0].relative_to(site.root)
             yield Fault(path, line, f'verb "{name}" is already declared in {other}', "give one of them another name")
+    if not unread:
+        yield from schedule_faults(site, [claimants[0][1] for claimants in declared.values()])
 
 
 def _verb_functions(site: Site, bench: Bench, path: Path, text: str, verbs: Iterable[VerbSpec]) -> Iterator[Fault]:
