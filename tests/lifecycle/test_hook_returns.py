@@ -122,6 +122,17 @@ def test_null_undefined_and_false_skip_and_only_a_forgotten_return_warns(rig: Ri
 
 
 @pytest.mark.parametrize("value", ["0", "''", "NaN", "true", "'text'", "7", "async () => 0"])
+def test_an_empty_array_or_object_is_what_it_is(rig: Rig) -> None:
+    """JOBHOOK-11: no items are not all items."""
+    rig.run(each("return []"), "before_fetch", REQUEST)
+    for seq, stage in enumerate(("override_extract", "after_extract", "before_store", "before_notify")):
+        assert verdict(stage, rig.call(stage, VALUES[stage], seq=seq)) == []
+    sent = rig.run("function before_webhook() { return {} }", "before_webhook", PAYLOAD)
+    assert verdict("before_webhook", sent) == {}
+    page = rig.run("function after_fetch() { return { response: { body: '' } } }", "after_fetch", GOOD)
+    assert verdict("after_fetch", page).envelope["response"]["body"] == ""
+
+
 def test_any_other_value_that_is_no_object_goes_on_with_what_there_was(rig: Rig, value: str) -> None:
     """JOBHOOK-13."""
     rig.run(each(f"return {value}"), "before_fetch", REQUEST)
