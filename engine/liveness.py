@@ -8,19 +8,24 @@ given for a process of the same boot and namespace, and a reused pid has another
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
 
 
-def _boot_id() -> str:
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+@cache
+def _boot() -> str:
+    """This boot and PID namespace: the same for as long as a process lives, and for those it forks."""
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
 
 
 def start_time(pid: int) -> str | None:
     """When the process began, in clock ticks since boot; None where there is none (a zombie is none)."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_text()
+        with open(f"/proc/{pid}/stat") as file:
+            stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
@@ -30,8 +35,7 @@ def start_time(pid: int) -> str | None:
 def identity(pid: int) -> str:
     """A process, as :func:`is_dead` can judge it; "" where the system offers no ``/proc``."""
     try:
-        namespace = os.readlink(_PROC / "self/ns/pid")
-        return f"{_boot_id()} {namespace} {pid} {start_time(pid)}"
+        return f"{_boot()} {pid} {start_time(pid)}"
     except OSError:
         return ""
 

@@ -58,7 +58,7 @@ class HookRun:
         if self._given.scope.kind == "snapshot":
             if not await self._is_current():
                 return Result(data='{"status": "superseded"}')
-            if self._given.scope.round < _ROUNDS and not await asyncio.to_thread(self._place.private.is_dir):
+            if self._given.scope.round < _ROUNDS and not self._place.private.is_dir():
                 return await self._begin_again()
         async with Admission(self._hands, self._ctx, self._given, self._spec).granted():
             return await self._finish()
@@ -221,8 +221,8 @@ class HookRun:
                 at=rfc3339(now),
             )
         ]
-        title = await asyncio.to_thread(self._title, verdict)
-        if title and scope.kind == "snapshot":
+        title = await asyncio.to_thread(self._title, verdict) if _has_title(self._given, verdict) else ""
+        if title:
             statements.append(rows.change_snapshot(scope.id, title=title, at=rfc3339(now)))
         again = [self._reseal()] if ctx.lease.earlier_claims or self._given.revived else []
         logs = tuple(LogLine(at=now, message=storable(text), level="warn") for text in warnings[:_LOG_LINES])
@@ -259,14 +259,17 @@ class HookRun:
 
     def _title(self, verdict: Verdict) -> str:
         """The title that a plugin of that name found."""
-        if self._given.plugin != "title" or verdict.status != "succeeded":
-            return ""
         with contextlib.suppress(OSError):
             with (self._place.plugin("title") / "title.txt").open("rb") as file:
                 text = file.read(4_000).decode("utf-8", "replace").strip()
             if text:
                 return text.replace("\0", "")[:1_000]
         return text_in(self._sink.last or {}, "output_str", 1_000)
+
+
+def _has_title(given: HookInput, verdict: Verdict) -> bool:
+    """Whether the hook was to find the title of a page, and has."""
+    return given.plugin == "title" and verdict.status == "succeeded" and given.scope.kind == "snapshot"
 
 
 def _nothing(traces: Any) -> Job:
