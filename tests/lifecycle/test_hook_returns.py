@@ -121,7 +121,6 @@ def test_null_undefined_and_false_skip_and_only_a_forgotten_return_warns(rig: Ri
     assert rig.logs == (warnings if nothing == "return" else [])
 
 
-@pytest.mark.parametrize("value", ["0", "''", "NaN", "true", "'text'", "7", "async () => 0"])
 def test_an_empty_array_or_object_is_what_it_is(rig: Rig) -> None:
     """JOBHOOK-11: no items are not all items."""
     rig.run(each("return []"), "before_fetch", REQUEST)
@@ -133,6 +132,7 @@ def test_an_empty_array_or_object_is_what_it_is(rig: Rig) -> None:
     assert verdict("after_fetch", page).envelope["response"]["body"] == ""
 
 
+@pytest.mark.parametrize("value", ["0", "''", "NaN", "true", "'text'", "7", "async () => 0"])
 def test_any_other_value_that_is_no_object_goes_on_with_what_there_was(rig: Rig, value: str) -> None:
     """JOBHOOK-13."""
     rig.run(each(f"return {value}"), "before_fetch", REQUEST)
