@@ -24,6 +24,7 @@ from engine.worker.committer import Committer
 from engine.worker.execute import Workbench, execute
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
+from engine.worker.places import Places
 from engine.worker.timer import Timer
 from engine.worker.wake import Wake
 
@@ -42,6 +43,8 @@ class Slot:
     leased: LeasedOp
     task: asyncio.Task[None] | None = None
     begun: bool = False
+    #: When it took its place, by the loop's clock; 0 while it has none.
+    entered: float = 0.0
     #: The lease is gone: whatever comes out is thrown away.
     lost: bool = False
     #: Nobody need wait for it: it takes no place among the ops in flight.
@@ -71,9 +74,11 @@ class Worker:
     #: When work was last asked for (the loop's clock), and when more of it is due.
     _looked: float = -math.inf
     _next_due: Micros | None = None
+    _places: Places = field(init=False)
 
     def __post_init__(self) -> None:
         self.committer.crew = self
+        self._places = Places(self.options.max_workers)
 
     @property
     def store(self) -> Store:
@@ -201,18 +206,29 @@ class Worker:
 
     def _detach(self, slot: Slot) -> None:
         slot.detached = True
+        self._leave(slot)
         self.wake.ring()
+
+    def _leave(self, slot: Slot) -> None:
+        if slot.entered:
+            self._places.leave(asyncio.get_running_loop().time() - slot.entered)
+            slot.entered = 0.0
 
     async def _outcome(self, slot: Slot) -> Outcome | None:
         if self._giving_back():
             return Interrupted("the worker stopped before the op began")
         try:
+            if not await self._places.enter():
+                return Interrupted("the ops before it took longer than expected")
+            slot.entered = asyncio.get_running_loop().time()
             return await execute(slot.leased, self.bench, lambda: self._began(slot), lambda: self._detach(slot))
         except LeaseLost:
             slot.lost = True
         except asyncio.CancelledError:
             if not (slot.lost or self._stopping.is_set()):
                 raise
+        finally:
+            self._leave(slot)
         if slot.lost:
             self.observer.op_ended(slot.leased.op, "lease_lost", "the lease was taken back")
             return None
@@ -282,7 +298,7 @@ class Worker:
         return 0 < self.options.max_cycles <= self.report.cycles
 
     def _free(self) -> int:
-        return self.options.max_workers - self.running()
+        return self._places.at_hand() - self.running()
 
     def _pause(self) -> float:
         pause = self.options.poll_interval

@@ -1,0 +1,52 @@
+"""How many ops run at once, and how many more are worth having at hand.
+
+A claim costs a transaction. Where ops take a moment only, a worker claims some ahead, as many as it works off in
+:data:`STOCK` seconds; where they take longer than that, none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+#: Seconds of work held ahead.
+STOCK = 0.05
+#: Ops held ahead at most.
+MOST_AHEAD = 200
+#: Seconds after which an op that was claimed ahead is given back: those before it take longer than was expected.
+PATIENCE = 2.0
+#: The weight of the latest op in the average.
+_WEIGHT = 0.1
+
+
+class Places:
+    """Lets ``size`` ops run at once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = asyncio.Semaphore(size)
+        #: What an op takes on average; nothing is known at first.
+        self._seconds = math.inf
+
+    def at_hand(self) -> int:
+        """How many ops a worker should hold: what runs, and what is claimed ahead."""
+        ahead = STOCK * self._size / max(self._seconds, STOCK / MOST_AHEAD)
+        return self._size + min(MOST_AHEAD, int(ahead))
+
+    async def enter(self, patience: float = PATIENCE) -> bool:
+        """Wait for a place; False where none came free in ``patience`` seconds."""
+        if not self._free.locked():
+            await self._free.acquire()
+            return True
+        try:
+            async with asyncio.timeout(patience):
+                await self._free.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def leave(self, seconds: float) -> None:
+        """Give the place up after an op that took ``seconds``."""
+        known = math.isfinite(self._seconds)
+        self._seconds = self._seconds + _WEIGHT * (seconds - self._seconds) if known else seconds
+        self._free.release()

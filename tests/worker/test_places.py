@@ -1,0 +1,78 @@
+"""What a worker runs at once, and what it claims ahead of that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine import app
+from engine.model import EMPTY_RESULT, NewOp, Result
+from engine.runners.base import RunContext, Runner
+from engine.worker.places import MOST_AHEAD, Places
+from tests.worker.lab import SITE, Lab
+
+
+def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+    assert Places(4).at_hand() == 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ahead"), [(0.0, MOST_AHEAD), (0.0001, MOST_AHEAD), (0.01, 20), (0.2, 1), (1.0, 0)]
+)
+def test_ops_that_take_a_moment_are_claimed_ahead_and_slow_ones_are_not(seconds: float, ahead: int) -> None:
+    async def served() -> Places:
+        places = Places(4)
+        assert await places.enter()
+        places.leave(seconds)
+        return places
+
+    assert asyncio.run(served()).at_hand() == 4 + ahead
+
+
+def test_an_op_that_waits_too_long_for_a_place_does_not_get_one() -> None:
+    async def crowd() -> list[bool]:
+        places = Places(1)
+        first = await places.enter()
+        late = await places.enter(patience=0.01)
+        places.leave(1.0)
+        return [first, late, await places.enter()]
+
+    assert asyncio.run(crowd()) == [True, False, True]
+
+
+class Crowd:
+    """Ops that take three turns of the event loop each, and who was there together."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+
+    async def run(self, ctx: RunContext) -> Result:
+        ctx.started()
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.inside -= 1
+        return EMPTY_RESULT
+
+    async def resolve(self, ctx: RunContext) -> Result | None:
+        return None
+
+    async def aclose(self) -> None: ...
+
+
+def test_more_ops_are_held_than_run_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+
+    def runners(*_: Any) -> dict[str, Runner]:
+        return {"crowd": crowd}
+
+    monkeypatch.setattr(app, "_runners", runners)
+    lab.submit(*(NewOp(id=f"op{number}", kind="crowd", site=SITE) for number in range(400)))
+    report = lab.work(max_workers=2)
+    assert report.succeeded == 400
+    assert crowd.most == 2
+    assert report.cycles < 100, "each claim brought two ops and no more"
