@@ -1,4 +1,5 @@
 // The synchronous bridge: a request goes out through shared memory, the host answers into the same memory.
+// Functions that every execution calls stand in parentheses: V8 then compiles them at once instead of reading them twice.
 const { apply: $apply } = Reflect;
 const { call: $call, bind: $bind } = Function.prototype;
 const $uncurry = (method) => $apply($bind, $call, [method]);
@@ -26,7 +27,7 @@ const $header = new Int32Array($shared, 0, 4);
 const $units = new Uint16Array($shared, 16);
 const $room = $units.length;
 
-function $read() {
+const $read = (function () {
   let text = "";
   for (;;) {
     const length = $header[0];
@@ -37,19 +38,19 @@ function $read() {
     $header[1] = 2;
     $notify();
   }
-}
+});
 
 // The plain call is much the fastest; the other one stands in where a script replaced the method.
-function $write(text, at, count) {
+const $write = (function (text, at, count) {
   const now = $describe($StringPrototype, "charCodeAt");
   if (now !== undefined && $hasOwn(now, "value") && now.value === $plainCharCodeAt) {
     for (let i = 0; i < count; i++) $units[i] = text.charCodeAt(at + i);
   } else {
     for (let i = 0; i < count; i++) $units[i] = $charCodeAt(text, at + i);
   }
-}
+});
 
-function $send(text) {
+const $send = (function (text) {
   let at = 0;
   for (;;) {
     const rest = text.length - at;
@@ -61,9 +62,9 @@ function $send(text) {
     $notify();
     if (at >= text.length) return $read();
   }
-}
+});
 
-function $host(name, payload) {
+const $host = (function (name, payload) {
   const answer = $send(name + "\n" + payload);
   if ($header[2] === 1) {
     const failure = $JSON.parse(answer);
@@ -73,9 +74,9 @@ function $host(name, payload) {
     throw error;
   }
   return answer;
-}
+});
 
-const $ask = (name, value) => $JSON.parse($host(name, $JSON.stringify(value)));
+const $ask = ((name, value) => $JSON.parse($host(name, $JSON.stringify(value))));
 
 // Parts that few scripts need: read at first use, given what they use of all this.
 const $parts = { __proto__: null };
@@ -86,7 +87,7 @@ function $part(name) {
 
 // What belongs to one execution.
 const $session = { __proto__: null };
-function $reset() {
+const $reset = (function () {
   $session.given = [];
   $session.statements = { __proto__: null };
   $session.count = 0;
@@ -94,12 +95,12 @@ function $reset() {
   $timers.length = 0;
   $timerCount = 0;
   $depth = 0;
-}
+});
 let $shares = false;
 
-function $hide(target, name, value) {
+const $hide = (function (target, name, value) {
   $defineProperty(target, name, { value, writable: true, configurable: true, enumerable: false });
-}
+});
 
 // Bytes travel as one UTF-16 unit each.
 function $bytesToText(bytes) {

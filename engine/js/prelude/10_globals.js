@@ -1,5 +1,5 @@
 // What authors expect and bare V8 lacks. Expensive things are made at first use.
-function $lazy(name, make) {
+const $lazy = (function (name, make) {
   $defineProperty(globalThis, name, {
     configurable: true,
     enumerable: false,
@@ -12,7 +12,7 @@ function $lazy(name, make) {
       $hide(globalThis, name, value);
     },
   });
-}
+});
 
 function $show(value) {
   if (typeof value === "string") return value;
@@ -27,13 +27,13 @@ function $show(value) {
   return $String(value);
 }
 
-function $logger(level) {
+const $logger = (function (level) {
   return function (...values) {
     let text = "";
     for (let i = 0; i < values.length; i++) text += (i > 0 ? " " : "") + $show(values[i]);
     $host("log", $JSON.stringify([level, text]));
   };
-}
+});
 
 // the library declares these three with var: they can be assigned, not redefined
 globalThis.setTimeout = (callback, delay, ...args) => $timer(callback, delay, args, false);

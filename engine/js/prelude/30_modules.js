@@ -3,17 +3,17 @@ const $sources = { __proto__: null };
 const $prefix = "(function (exports, require, module, __filename, __dirname) {";
 
 // The host sends a module's text once to an isolate.
-function $source(found) {
+const $source = (function (found) {
   if (found.source !== undefined) $sources[found.number] = found.source;
   else if ($sources[found.number] === undefined) $sources[found.number] = $host("source", $String(found.number));
   return $sources[found.number];
-}
+});
 
-function $compile(found, tail) {
+const $compile = (function (found, tail) {
   return $eval($prefix + $source(found) + "\n" + (tail || "") + "})\n//# sourceURL=" + found.name);
-}
+});
 
-function $load(found, tail) {
+const $load = (function (found, tail) {
   const { modules } = $session;
   const known = modules[found.name];
   if (known !== undefined) return known.exports;
@@ -32,9 +32,9 @@ function $load(found, tail) {
   }
   module.loaded = true;
   return module.exports;
-}
+});
 
-function $requireFrom(from) {
+const $requireFrom = (function (from) {
   return function require(name) {
     if (typeof name !== "string" || name === "") throw new $TypeError("require expects a module name");
     if ($natives[name] !== undefined) {
@@ -44,7 +44,7 @@ function $requireFrom(from) {
     }
     return $load($ask("require", [name, from]));
   };
-}
+});
 
 // What parts are made of, for modes that are added to these.
 const $params = (values) => $part("sql").$params(values);

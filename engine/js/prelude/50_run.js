@@ -4,9 +4,9 @@ function $emit(spec) {
   return $ask("emit", $JSON.parse($json(spec, "emit")));
 }
 
-const $context = (job) => ({ ...job.ctx, log: $logger("info"), emit: (spec) => $emit(spec) });
+const $context = ((job) => ({ ...job.ctx, log: $logger("info"), emit: (spec) => $emit(spec) }));
 
-function $addScriptMethods(ctx) {
+const $addScriptMethods = (function (ctx) {
   const known = { __proto__: null };
   ctx.dep = (id) => {
     const key = $String(id);
@@ -23,16 +23,16 @@ function $addScriptMethods(ctx) {
   };
   ctx.writeArtifact = (spec) => $part("artifacts").write(spec);
   return ctx;
-}
+});
 
-function $script(job, found) {
+const $script = (function (job, found) {
   const exported = $load(found);
   const run = typeof exported === "function" ? exported : exported && exported.default;
   if (typeof run !== "function") throw new $TypeError(found.name + " exports no function (module.exports = function (ctx) { … })");
   return $apply(run, undefined, [$addScriptMethods($context(job))]);
-}
+});
 
-function $begin(job) {
+const $begin = (function (job) {
   const found = $ask("entry", job.entry);
   switch (job.mode) {
     case "script":
@@ -44,17 +44,18 @@ function $begin(job) {
     default:
       return $more(job, found); // from the source that the caller of execute() adds
   }
-}
+});
 
-function $finish(value) {
+const $finish = (function (value) {
+  if (value === undefined) return void $host("done", "null");
   let text;
   try {
-    text = $json(value === undefined ? null : value, "result");
+    text = $json(value, "result");
   } catch (error) {
     return $failed(error);
   }
   $host("done", text);
-}
+});
 
 function $failed(error) {
   const shown = { message: "", stack: "", code: "", retryable: false, name: "" };
@@ -74,7 +75,7 @@ const $kit = {
   ...{ $hide, $defineProperty, $asBytes, $bytesToText, $textToBytes, $hasOwn, $logger, $load, $context, $part, $session },
 };
 
-return function drive(command) {
+return (function drive(command) {
   if (command === "next") return $nextTimer();
   if (command === "freeze") {
     for (const name of ["artifacts", "sql", "html"]) $part(name);
@@ -98,4 +99,4 @@ return function drive(command) {
     return $failed(error);
   }
   $then($resolve(outcome), $finish, $failed);
-};
+});
