@@ -28,6 +28,7 @@ from engine.lifecycle.scripts import (
 from engine.lifecycle.shapes import Malformed, check
 from engine.lifecycle.writes import HookWrites
 from engine.model import LogLine
+from engine.projection.archive import transaction
 
 #: Evaluating scripts takes no longer, whatever their hooks may take.
 LOAD_SECONDS = 10.0
@@ -101,6 +102,7 @@ class Hooks:
 
     def _calls(self, stage: str, calls: list[tuple[int, list[Any]]], cycle: CycleContext) -> list[Called]:
         writes = HookWrites(cycle.journal, self._clock, self._scripts.job_id, cycle.iteration_id)
+        group = 1 if len(calls) > 1 and self._is_suspect(stage, cycle) else _GROUP
         called: list[Called] = []
         ended: list[Ended] = []
         due = time.monotonic() + _GROUP_SECONDS
@@ -117,11 +119,21 @@ class Hooks:
                 if seq == calls[-1][0]:
                     called[-1] = self._weighed(called[-1])
             ended.append(Ended(stage, seq, _result_json(called[-1])))
-            if len(ended) == _GROUP or time.monotonic() >= due:
+            if len(ended) == group or time.monotonic() >= due:
                 self._settle(ended, cycle, writes)
                 due = time.monotonic() + _GROUP_SECONDS
         self._settle(ended, cycle, writes)
         return called
+
+    def _is_suspect(self, stage: str, cycle: CycleContext) -> bool:
+        """Whether one of many calls ended the process, nobody knows which: they are told apart by ending one by one."""
+        known = cycle.journal.call(stage, -1, 0) is not None
+        if self._blame and not known:
+            self._blame = ""
+            with transaction(cycle.journal.database):
+                cycle.journal.keep_call(stage, -1, 0, "", "null")
+            return True
+        return known
 
     @staticmethod
     def _settle(ended: list[Ended], cycle: CycleContext, writes: HookWrites) -> None:

@@ -113,6 +113,7 @@ class HookHost(Host):
         self._cycle, self._writes, self._over = cycle, writes, False
         self._database = cycle.journal.database
         self._waited_before = self._database.waited
+        self.busy = False
         self.answer = None
         self.resources = Resources()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from engine.js.hostcall import HostError
 from engine.lifecycle.extensions import Extension
+from engine.lifecycle.hooks import Called
 from engine.lifecycle.later import Rejected, Resources
 from tests.lifecycle.rig import Rig
 
@@ -98,6 +100,37 @@ def test_a_hook_that_took_its_process_along_is_passed_over_when_its_op_runs_agai
     assert "called" not in [line.message for line in hooks.take_logs()]
     assert hooks.call("before_fetch", [{}], rig.cycle).replayed
     assert not hooks.call("before_fetch", [{}], rig.cycle, 1).replayed
+
+
+def test_of_many_items_the_one_that_takes_its_process_along_is_found(rig: Rig) -> None:
+    """JOBHOOK-26: two more runs, whatever their number."""
+    hooks = "function filter_item(i, ctx) { log(i.fields.n); return i }"
+    items = [[{"fields": {"n": str(n)}, "matches": []}] for n in range(5)]
+    cycle_id = rig.next_cycle().cycle_id
+
+    def run(blame: str, killer: str) -> list[str]:
+        """The hook's own log lines; the process dies while ``killer`` is being looked at."""
+        cycle = rig.new_cycle(cycle_id)
+        loaded = rig.load(hooks)
+        loaded.blame(blame)
+        finish = cycle.journal.finish_all
+
+        def dies(ended: Any, ctx_json: str, writes: Any) -> None:
+            if any(f'"n":"{killer}"' in item.result_json for item in ended):
+                raise ConnectionError("killed")
+            finish(ended, ctx_json, writes)
+
+        cycle.journal.finish_all = dies  # type: ignore[method-assign]
+        with contextlib.suppress(ConnectionError):
+            results.append(loaded.call_each("filter_item", items, cycle))
+        return [line.message for line in loaded.take_logs() if line.level == "info"]
+
+    results: list[list[Called]] = []
+    assert run("", "3") == ["0", "1", "2", "3", "4"]
+    assert run("killed", "3") == ["0", "1", "2", "3"]
+    assert run("killed", "3") == ["4"]
+    (called,) = results
+    assert [one.outcome for one in called] == ["returned"] * 3 + ["threw", "returned"]
 
 
 JAVASCRIPT = """
