@@ -24,6 +24,8 @@ from engine.runners.http_client import HttpClient
 _BUSY_PAUSE = 200 * MILLISECOND
 #: How the end of a child says that the hook it ran cannot be run.
 _HOOKS_FAULT = frozenset({"js_memory", "js_timeout", "js_crashed"})
+#: Processes an op may lose to its hooks; one that looks at items loses two before the item is found.
+_MOST_BLAMED = 6
 
 Step = Callable[[RunContext, dict[str, Any]], Awaitable[Result]]
 
@@ -85,9 +87,10 @@ class CycleRunner:
         except ChildBusy as busy:
             raise Refund(f"the site database is busy: {busy}", _BUSY_PAUSE) from busy
         except OpError as error:
-            if error.code not in _HOOKS_FAULT or "blame" in task or "plan" not in task:
+            blamed = int(task.get("blamed", 0))
+            if error.code not in _HOOKS_FAULT or blamed == _MOST_BLAMED or "plan" not in task:
                 raise
-            return await self._ask_child(ctx, {**task, "blame": error.message})
+            return await self._ask_child(ctx, {**task, "blame": error.message, "blamed": blamed + 1})
 
     async def _begin(self, ctx: RunContext, given: dict[str, Any]) -> Result:
         frame = await self._ask_child(ctx, given)
