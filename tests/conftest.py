@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from engine.store.store import Store
+from tests import statements
 from tests.fakes import FakeClock
 from tests.migrated import engine_db
 
@@ -28,6 +29,7 @@ def pytest_configure() -> None:
 
     A process that is killed takes nothing with it that it has handed to the kernel, so this tests the same.
     """
+    statements.share()
     if _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
