@@ -246,13 +246,33 @@ def _exit_code(value: object) -> int:
     return 1
 
 
+def _rehearse() -> None:
+    """Let a worker run an op, so that its statements are compiled before any process is forked."""
+    from engine import app
+    from engine.model import NewOp
+    from tests.worker.lab import SITE, Lab
+    from tests.worker.noop_process import NoOp
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lab = Lab(str(folder / "engine.db"), folder)
+        lab.submit(NewOp(id="a", kind="noop", site=SITE))
+        runners = vars(app)["_runners"]
+        vars(app)["_runners"] = lambda *_: {"noop": NoOp(folder / "log")}
+        lab.work()
+        vars(app)["_runners"] = runners
+
+
 def _main() -> None:
     import cli
+    from tests import statements
 
+    statements.share()
     for name in _PRELOADED:
         importlib.import_module(name)
     for module in pkgutil.iter_modules(cli.__path__, "cli."):
         importlib.import_module(module.name)
+    _rehearse()
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as channel:
