@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from engine.store.store import Store
@@ -17,3 +22,10 @@ __all__ = ["agenda", "either_lab", "lab", "migrated_database", "migrated_file", 
 def agenda(store: Store, clock: FakeClock) -> Agenda:
     """Schedules of ops, and who looks after them."""
     return Agenda(store, clock)
+
+
+@pytest.fixture
+def light(migrated_file: Path, tmp_path: Path, clock: FakeClock) -> Iterator[Agenda]:
+    """An agenda on SQLite alone, for what no database decides."""
+    with closing(Store.open(shutil.copy(migrated_file, tmp_path / "engine.db"), clock=clock)) as opened:
+        yield Agenda(opened, clock)

@@ -1,4 +1,4 @@
-"""A worker that is killed in the middle of a firing: ``python -m … ENGINE_DB FOLDER before|after``."""
+"""A worker that is killed in the middle of a firing; its arguments are ENGINE_DB FOLDER before|after."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from engine.store.schedules import Schedules
 from tests.worker.lab import Lab
 
 
-def main(engine_db: str, folder: str, instant: str) -> None:
+def main() -> None:
     """Work until the workflow of a verb is about to be stored, or was stored."""
+    engine_db, folder, instant = sys.argv[1:]
     submit = Schedules.submit
 
     def dying(self: Schedules, *arguments: Any) -> None:
@@ -27,4 +28,4 @@ def main(engine_db: str, folder: str, instant: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.clock import MINUTE, SECOND, Micros
+from engine.errors import UsageError
+from engine.fields import read_fields
 from engine.plugins.manifest import InvalidManifest, load_site
 from engine.schedules import (
     After,
@@ -28,6 +30,7 @@ from engine.schedules import (
     workflow_id,
 )
 from engine.timing import BadRule, first_due, latest_due, next_due, read_rule
+from engine.verbs import VerbField, VerbSection, VerbSpec
 from tests.schedules.agenda import at, ops
 
 HOUR = 60 * MINUTE
@@ -217,3 +220,52 @@ def test_a_schedule_that_makes_no_sense_is_a_fault_of_its_line(tmp_path: Path, e
     (fault,) = invalid.value.faults
     assert message in str(fault)
     assert fault.line >= 4
+
+
+VERB = VerbSpec(
+    name="seed",
+    function="seed",
+    source_file="seed.js",
+    full_path="seed",
+    sections=(
+        VerbSection(
+            slug="default",
+            fields=(
+                VerbField(name="base_url", required=True),
+                VerbField(name="pages", type="int", default=2),
+                VerbField(name="tags", type="stringList"),
+                VerbField(name="dry", type="bool"),
+            ),
+        ),
+        VerbSection(slug="more", fields=(VerbField(name="ratio", type="float"),)),
+    ),
+)
+
+
+def test_values_of_a_schedule_are_read_like_flags_of_the_verb() -> None:
+    """SCHED-12."""
+    assert read_fields(VERB, {"base-url": "http://x", "tags": ["a", 1], "dry": True, "ratio": "0.5"}) == {
+        "default": {"base_url": "http://x", "pages": 2, "tags": ["a", "1"], "dry": True},
+        "more": {"ratio": 0.5},
+    }
+    assert read_fields(VERB, {"base_url": 7, "pages": "3", "dry": "no"})["default"] == {
+        "base_url": "7",
+        "pages": 3,
+        "dry": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "base_url is required"),
+        ({"base_url": "x", "page": 1}, 'no field "page"; did you mean "pages"'),
+        ({"base_url": "x", "pages": 1.5}, 'pages: "1.5" is not a whole number'),
+        ({"base_url": {"a": 1}}, "base_url: .* is neither a text nor a number"),
+        ({"base_url": "x", "pages": True}, "pages: True is neither"),
+    ],
+)
+def test_values_that_do_not_fit_are_named(values: dict[str, Any], message: str) -> None:
+    """SCHED-12."""
+    with pytest.raises(UsageError, match=message):
+        read_fields(VERB, values)

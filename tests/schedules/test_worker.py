@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from engine import app
+from engine.authoring.check import check_site
 from engine.clock import SECOND
 from engine.model import EMPTY_RESULT, Dependency, NewOp, Result
 from engine.runners.base import RunContext
 from engine.schedules import After, NewSchedule, OpsTarget, Schedule
 from engine.store.store import Store
 from engine.worker.options import Silent, WorkerOptions
+from tests import warm
 from tests.worker.lab import MANIFEST, SITE, Lab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,11 +93,25 @@ def test_a_verb_that_fails_is_reported_where_schedules_are_listed(seeded: Lab) -
     assert retried is not None
 
 
+def test_site_check_knows_verbs_and_values_of_schedules(lab: Lab) -> None:
+    """SCHED-12."""
+    write(
+        lab, SCHEDULE + "  - {name: x, verb: sead, every: 1h}\n  - {name: y, verb: seed, every: 1h, values: {page: 1}}"
+    )
+    faults = check_site(lab.registry.site(SITE))
+    assert [(fault.line, fault.message.partition(":")[0]) for fault in faults] == [
+        (12, "site.schedules[1].verb"),
+        (13, "site.schedules[2].values"),
+    ]
+    assert 'did you mean "seed"' in str(faults[0])
+    assert 'did you mean "pages"' in str(faults[1])
+
+
 @pytest.mark.parametrize("instant", ["before", "after"])
 def test_a_worker_killed_around_the_submission_of_a_verb_fires_once(seeded: Lab, instant: str) -> None:
-    command = [sys.executable, "-m", "tests.schedules.dying_worker", seeded.engine_db, str(seeded.folder), instant]
-    died = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
-    assert died.returncode == -signal.SIGKILL
+    arguments = (seeded.engine_db, str(seeded.folder), instant)
+    code, _, err = warm.run("tests.schedules.dying_worker:main", arguments, cwd=ROOT, env=dict(os.environ))
+    assert code == -signal.SIGKILL, err
     with closing(seeded.store()) as store:
         known = store.schedules.get(SITE, "nightly")
     assert len(workflows(seeded)) == (instant == "after")
