@@ -1,0 +1,28 @@
+"""A real worker process over a lab's folder: its arguments are FOLDER MACHINE; it works until idle."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from engine.app import WorkerOptions, run_worker
+from engine.clock import SECOND
+from engine.config import ManifestDirectory, Settings
+from engine.plugins.registry import discover
+from engine.worker.options import Silent
+
+
+def main() -> None:
+    """Work until nothing is left to do."""
+    folder = Path(sys.argv[1])
+    settings = Settings(
+        engine_db=str(folder / "engine.db"),
+        sites_dir=folder / "sites",
+        manifest_dirs=(ManifestDirectory(folder / "plugins", "flag"),),
+    )
+    options = WorkerOptions(until_idle=True, machine_id=sys.argv[2], js_processes=1, lease_duration=10 * SECOND)
+    run_worker(settings, discover(settings), options, Silent())
+
+
+if __name__ == "__main__":
+    main()
