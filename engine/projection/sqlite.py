@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from engine.filelock import FileLock, LockTimeout
@@ -43,7 +43,7 @@ class SqliteDatabase:
         self.lock = FileLock(path)
         self.waited = 0.0
         self._locked = False
-        self._guarded = False
+        self._guard: Callable[..., int] | None = None
         self.connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
         )
@@ -124,36 +124,40 @@ class SqliteDatabase:
             self.drop_lock()
 
     def _control(self, statement: str) -> None:
+        self._set_guard(None)
         self.connection.execute(statement)
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Whatever runs in the block is a script's SQL."""
-        self.connection.set_authorizer(_authorize)
-        try:
-            yield
-        finally:
-            self.connection.set_authorizer(None)
+    def _set_guard(self, guard: Callable[..., int] | None) -> None:
+        """Have what is prepared from now on checked, or not. A change makes SQLite prepare all statements anew."""
+        if guard is not self._guard:
+            self.connection.set_authorizer(guard)
+            self._guard = guard
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
         """A script's query. Raises SqlRefused, DatabaseBusy."""
-        with self.guarded(), self._translated():
-            cursor = self.connection.execute(sql, list(params))
+        self._set_guard(_authorize)
+        try:
+            cursor = self.connection.execute(sql, params)
             columns = tuple(column[0] for column in cursor.description or ())
             return Rows(columns, cursor.fetchall())
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            raise self._refusal(error) from error
 
     def execute(self, sql: str, params: Sequence[SqlValue]) -> int:
         """A script's statements; the rows the last of them changed. Raises SqlRefused, DatabaseBusy."""
         changed = 0
         statements = split(sql)
-        for statement in statements:
-            if is_control(statement):
-                continue
-            with self.guarded(), self._translated():
-                cursor = self.connection.execute(statement, list(params) if len(statements) == 1 else [])
+        self._set_guard(_authorize)
+        try:
+            for statement in statements:
+                if is_control(statement):
+                    continue
+                cursor = self.connection.execute(statement, params if len(statements) == 1 else ())
                 if cursor.description is not None:
                     cursor.fetchall()
                 changed = max(cursor.rowcount, 0)
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            raise self._refusal(error) from error
         return changed
 
     def last_insert_id(self) -> int | None:
@@ -172,14 +176,17 @@ class SqliteDatabase:
 
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> list[tuple[SqlValue, ...]]:
         """One statement of the engine's own."""
+        self._set_guard(None)
         return self.connection.execute(sql, list(params)).fetchall()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
         """One statement of the engine's own for many rows."""
+        self._set_guard(None)
         self.connection.executemany(sql, [list(row) for row in rows])
 
     def run_counting(self, sql: str, params: Sequence[SqlValue]) -> int:
         """One statement of the engine's own; the rows it changed."""
+        self._set_guard(None)
         return self.connection.execute(sql, list(params)).rowcount
 
     def is_duplicate(self, error: Exception) -> bool:
@@ -190,15 +197,11 @@ class SqliteDatabase:
         """End a running statement, from another thread."""
         self.connection.interrupt()
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-            name = getattr(error, "sqlite_errorname", "") or ""
-            if name.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
-                raise DatabaseBusy(f"{self.path}: {error}") from error
-            raise SqlRefused(_explained(str(error))) from error
+    def _refusal(self, error: Exception) -> Exception:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
+            return DatabaseBusy(f"{self.path}: {error}")
+        return SqlRefused(_explained(str(error)))
 
 
 def _authorize(action: int, first: str | None, *_: object) -> int:
@@ -213,6 +216,7 @@ def _explained(message: str) -> str:
     return message
 
 
+@lru_cache(maxsize=256)
 def is_control(statement: str, *, nested: bool = False) -> bool:
     """Whether a statement begins, ends or divides a transaction. ``nested``: comments may hold comments."""
     words = " ".join(_content(statement, nested).lower().rstrip("; \n").split()[:2])
@@ -222,6 +226,7 @@ def is_control(statement: str, *, nested: bool = False) -> bool:
 _CHANGING = re.compile(r"\b(insert|update|delete|replace|merge|create|drop|alter|truncate)\b", re.IGNORECASE)
 
 
+@lru_cache(maxsize=256)
 def changes(sql: str) -> bool:
     """Whether a statement that is asked as a query writes: ``INSERT … RETURNING``, also below a ``WITH``."""
     content = _content(sql, nested=True)
@@ -230,7 +235,8 @@ def changes(sql: str) -> bool:
     return bool(_CHANGING.fullmatch(word)) or (word == "with" and bool(_CHANGING.search(content)))
 
 
-def split(sql: str) -> list[str]:
+@lru_cache(maxsize=256)
+def split(sql: str) -> tuple[str, ...]:
     """Statements one by one, triggers and all; blank ones left out. Raises SqlRefused."""
     if "\0" in sql:
         raise SqlRefused("the SQL contains a null character")
@@ -242,7 +248,7 @@ def split(sql: str) -> list[str]:
             statements.append(current)
             current = ""
     statements.append(current)
-    return [statement for statement in statements if has_content(statement)]
+    return tuple(statement for statement in statements if has_content(statement))
 
 
 def _pieces(sql: str) -> Iterator[str]:
