@@ -87,7 +87,10 @@ def _forgotten() -> set[Path]:
                     found.add(file.parent)
     wanted = f"{MARK}=".encode()
     for entry in _processes():
-        for variable in _read(_PROC / entry / "environ").split(b"\0"):
+        environment = _read(entry, "environ")
+        if wanted not in environment:
+            continue
+        for variable in environment.split(b"\0"):
             owner, _, scratch = variable.removeprefix(wanted).decode("utf-8", "replace").partition(";")
             if variable.startswith(wanted) and PREFIX in scratch and is_dead(owner):
                 found.add(Path(scratch))
@@ -109,11 +112,12 @@ def _processes() -> list[str]:
 
 
 def _texts(entry: str) -> tuple[bytes, bytes]:
-    return _read(_PROC / entry / "cmdline"), _read(_PROC / entry / "environ")
+    return _read(entry, "cmdline"), _read(entry, "environ")
 
 
-def _read(file: Path) -> bytes:
+def _read(entry: str, name: str) -> bytes:
     try:
-        return file.read_bytes()
+        with open(f"{_PROC}/{entry}/{name}", "rb", buffering=0) as file:
+            return file.readall()
     except OSError:
         return b""
