@@ -6,12 +6,14 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from engine.config import BrowserLimits
 from engine.errors import OpError
+
+if TYPE_CHECKING:
+    # children of the worker are told their settings: they do without the machinery of configuration
+    from engine.config import BrowserLimits
 
 #: The programs looked for on PATH, and where else they are.
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
@@ -53,6 +55,8 @@ def browser_settings(limits: BrowserLimits) -> BrowserSettings:
 
 def playwright_version() -> str | None:
     """The version of the installed Playwright; it is not imported."""
+    from importlib.metadata import PackageNotFoundError, version  # children start often, and seldom a browser
+
     try:
         return version("playwright")
     except PackageNotFoundError:
