@@ -224,7 +224,7 @@ def redeliver(settings: Settings, store: Store, site: Site, job: Job, name: str)
         raise UsageError(f'the job "{job.name}" has no delivery "{name}": see job deliveries {job.id}')
     if rows[0][2] is None:
         raise UsageError(f'the delivery "{name}" has no text yet: its cycle has not got that far')
-    plan = Plan.of(site.name, job, str(rows[0][0]), "", (), scheduled=False)
+    plan = Plan.of(site.name, job, str(rows[0][0]), "", ())
     store.put_policies(site.name, site.queue_policies, site.default_policy)
     op = _placed(settings, store, site, delivery_op(plan, "deliver", str(rows[0][0]), [name]))
     chosen = f"{site.name}-{job.id}-delivery-{time.time_ns()}"

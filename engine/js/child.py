@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -85,9 +86,9 @@ class Child:
         while True:
             try:
                 frame = self._channel.receive()
-            except EOFError:
+                self._answer(frame)
+            except (EOFError, ConnectionError):  # the worker is gone
                 return
-            self._answer(frame)
 
     def _answer(self, frame: Frame) -> None:
         job = frame.header
@@ -237,7 +238,14 @@ class Child:
             self._cycles = self._open_cycles()
         if job["migrate"]:
             self._databases.migrate(site, self._migration(site))
-        answer = self._cycles.run(site, SessionSpec(**job["spec"]), job["task"], self._ask)
+        try:
+            answer = self._cycles.run(site, SessionSpec(**job["spec"]), job["task"], self._ask)
+        except (OpError, DatabaseBusy, ScraperError, EOFError, ConnectionError):
+            raise
+        except Exception as error:
+            # a database that is full or gone; or a bug: as a death of the child it would be blamed on a hook
+            details = {"traceback": traceback.format_exc()}
+            raise OpError("site_db_error", f"{type(error).__name__}: {error}", True, details=details) from error
         logs = [[line.at, line.level, line.message] for line in answer.logs]
         self._channel.send({"say": "stepped", "value": answer.value, "logs": logs}, answer.bodies)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from engine.clock import MINUTE, SECOND, Micros
@@ -46,15 +46,28 @@ class Plan:
     backoff: Micros
     #: From the end of this iteration to the next; None where nothing is scheduled.
     interval: Micros | None
+    #: The job's folder below that of all jobs; "" = to be looked for.
+    folder: str = ""
 
     @classmethod
-    def of(cls, site: str, job: Job, iteration_id: str, version: str, hooks: Sequence[str], *, scheduled: bool) -> Plan:
+    def of(
+        cls,
+        site: str,
+        job: Job,
+        iteration_id: str,
+        version: str,
+        hooks: Sequence[str],
+        *,
+        folder: str = "",
+        scheduled: bool = False,
+    ) -> Plan:
         """The plan of one iteration of ``job``."""
         told = job.notification
         return cls(
             site=site,
             job_id=job.id,
             iteration_id=iteration_id,
+            folder=folder,
             version=version,
             hooks=tuple(sorted(hooks)),
             cycles=len(job.pages),
@@ -67,8 +80,9 @@ class Plan:
 
     @classmethod
     def load(cls, plain: Mapping[str, Any]) -> Plan:
-        """The inverse of :meth:`dump`."""
-        return cls(**{**plain, "hooks": tuple(plain["hooks"])})
+        """The inverse of :meth:`dump`, of this version of the engine or of another."""
+        known = {name: plain[name] for name in (field.name for field in fields(cls)) if name in plain}
+        return cls(**{**known, "hooks": tuple(plain["hooks"])})
 
     def dump(self) -> dict[str, Any]:
         """Plain values."""

@@ -30,6 +30,8 @@ from engine.model import LogLine
 from engine.plugins.site import Site
 from engine.projection.session import Database
 
+#: Versions whose jobs a process remembers.
+_VERSIONS = 100
 _GIVEN_UP = "the cycle was given up: its op failed or was canceled"
 
 
@@ -53,6 +55,8 @@ class Steps:
         #: ``env``: what hooks may read of the environment; ``version``: the engine's.
         self._jobs = settings.get("jobs", {})
         self._browser = settings.get("browser")
+        #: Jobs by the hash of their files.
+        self._versions: dict[str, tuple[Version, Job]] = {}
 
     def run(self, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> CycleAnswer:
         """Do a step, or what is left of it. Raises OpError, DatabaseBusy."""
@@ -91,6 +95,19 @@ class Steps:
     def found(self, scripts: JobScripts) -> frozenset[str]:
         """The hooks that scripts define. Raises OpError ``job_scripts_invalid``."""
         return find_hooks(scripts, self._clock, self.extensions)
+
+    def pinned(self, ledger: Ledger, version: str) -> tuple[Version, Job]:
+        """A version that an iteration used, and its job. Raises OpError where there is none any more."""
+        known = self._versions.get(version)
+        if known is None:
+            files = ledger.version(version) or ledger.last_version()
+            if files is None:
+                raise OpError("unknown_version", f"the site database has no version {version} of the job any more")
+            known = files, files.job(Path("jobs"))
+            if len(self._versions) >= _VERSIONS:
+                self._versions.clear()
+            self._versions[files.hash] = known
+        return known
 
     def opened(self, scripts: JobScripts, ask: Ask) -> Hooks:
         """The hooks of scripts; to be closed."""
@@ -202,6 +219,7 @@ class _Step:
             standing.iteration_id,
             standing.version,
             sorted(hooks),
+            folder=folder.name,
             scheduled=bool(self._task.get("scheduled")),
         )
         agent = self._site.http.user_agent
@@ -234,12 +252,9 @@ class _Step:
         self._steps.found(self._steps.scripts(self._site, job, version, found.folder))
         return version, job, found.folder
 
-    def _pinned(self, ledger: Ledger, version: str) -> tuple[Version, Job, Path]:
-        files = ledger.version(version) or ledger.last_version()
-        if files is None:
-            raise OpError("unknown_version", f"the site database has no version {version} of the job any more")
-        folder = _folder_of(self._site, files)
-        return files, files.job(folder), folder
+    def _pinned(self, ledger: Ledger, version: str, folder: str = "") -> tuple[Version, Job, Path]:
+        files, job = self._steps.pinned(ledger, version)
+        return files, job, jobs_root(self._site) / folder if folder else _folder_of(self._site, files)
 
     def _next(self) -> dict[str, Any] | None:
         plan, cycle = self._given()
@@ -247,7 +262,7 @@ class _Step:
         following = ledger.next_page(plan.iteration_id, cycle)
         if following is None:
             return None
-        _, job, _ = self._pinned(ledger, plan.version)
+        _, job = self._steps.pinned(ledger, plan.version)
         return {
             "cycle": asdict(following),
             "request": first_request(job, following.url, self._site.http.user_agent),
@@ -257,7 +272,7 @@ class _Step:
     def _finished(self) -> dict[str, Any]:
         plan = Plan.load(self._task["plan"])
         ledger = self._ledger(plan.job_id)
-        version, job, folder = self._pinned(ledger, plan.version)
+        version, job, folder = self._pinned(ledger, plan.version, plan.folder)
         if not ledger.finished(plan.iteration_id):
             for cycle_id in ledger.open_cycles(plan.iteration_id):
                 state = ledger.state(cycle_id)
@@ -291,7 +306,7 @@ class _Step:
     def _cycle_run(self) -> CycleRun:
         plan, cycle = self._given()
         ledger = self._ledger(plan.job_id)
-        version, job, folder = self._pinned(ledger, plan.version)
+        version, job, folder = self._pinned(ledger, plan.version, plan.folder)
 
         def open_hooks() -> Hooks:
             scripts = self._steps.scripts(self._site, job, version, folder)
@@ -355,9 +370,7 @@ class _Step:
         result = self._steps.dependency(self._spec, f"c{run.cycle.number}/fetch")
         data = result.get("data")
         if not isinstance(data, dict):
-            error = result.get("error")
-            said = error.get("message") if isinstance(error, dict) else None
-            return Fetched(envelope=None, body=str, lost=str(said or _GIVEN_UP))
+            return Fetched(envelope=None, body=str, lost=self._lost(run, "fetch"))
         run.started_at = int(data["started_at"])
         sha256, content_type = data.get("body"), str(data.get("content_type", ""))
         read = lru_cache(maxsize=1)(lambda: self._steps.body(sha256, content_type) if sha256 else "")
@@ -368,6 +381,12 @@ class _Step:
             duration_ms=float(data.get("duration_ms", 0.0)),
             validators=data.get("validators"),
         )
+
+    def _lost(self, run: CycleRun, op: str) -> str:
+        """Why an op of the cycle came to nothing."""
+        error = self._steps.dependency(self._spec, f"c{run.cycle.number}/{op}").get("error")
+        said = error.get("message") if isinstance(error, dict) else None
+        return str(said or _GIVEN_UP)
 
     def _conclude(self) -> dict[str, Any]:
         run = self._cycle_run()
@@ -380,7 +399,7 @@ class _Step:
             if run.state.status == "running":
                 # its op was given up; what was stored is announced all the same
                 run.announce()
-                outcome = Outcome("error", _GIVEN_UP)
+                outcome = Outcome("error", self._lost(run, "process"))
             else:
                 outcome = Outcome(run.state.status, run.state.error)
             return self._end(run, outcome)
@@ -419,7 +438,7 @@ class _Step:
         rows = ledger.pending(str(self._task["cycle_id"]), ids, untried=False)
         if not rows:
             return {"rows": []}
-        _, job, _ = self._pinned(ledger, str(self._task["version"]))
+        _, job = self._steps.pinned(ledger, str(self._task["version"]))
         return {
             "rows": rows,
             "secret": job.webhook.secret if job.webhook is not None else None,
