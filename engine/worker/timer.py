@@ -111,6 +111,7 @@ class Timer:
                 self._verbs[firing.token] = asyncio.create_task(self._fire(firing))
             if fired.workflows:
                 self.wake.ring()
+            await self._extend()
             if not fired.seen:
                 return await self.database.until_done(schedules.next_look, self.sites, self.store.clock.now())
 

@@ -7,18 +7,21 @@ import asyncio
 import json
 import os
 import signal
+import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from engine import app
 from engine.authoring.check import check_site
 from engine.clock import SECOND
 from engine.model import EMPTY_RESULT, Dependency, NewOp, Result
 from engine.runners.base import RunContext
-from engine.schedules import After, NewSchedule, OpsTarget, Schedule
+from engine.schedules import After, Every, NewSchedule, OpsTarget, Schedule
 from engine.store.store import Store
 from engine.worker.options import Silent, WorkerOptions
 from tests import warm
@@ -78,6 +81,22 @@ def test_a_worker_runs_the_verbs_of_a_manifest_when_they_are_due(seeded: Lab) ->
 def test_a_worker_of_one_workflow_leaves_schedules_to_others(seeded: Lab) -> None:
     seeded.work(until_workflow="w", max_cycles=2)
     assert workflows(seeded) == []
+
+
+def test_an_idle_worker_does_not_poll_its_schedules(lab: Lab) -> None:
+    """SCHED-27: it looks when it starts, when something changed, and every few seconds."""
+    with closing(lab.store()) as store:
+        store.schedules.put(NewSchedule(site=SITE, name="s", rule=Every(3600 * SECOND), target=OpsTarget((), name="x")))
+        looks: list[str] = []
+
+        @event.listens_for(store.database.engine, "before_cursor_execute")
+        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if "FROM schedule" in statement:
+                looks.append(statement)
+
+        began = time.monotonic()
+        lab.watch(Silent(), store=store, until_idle=False, max_cycles=8)
+        assert 1 <= len(looks) <= 4 + (time.monotonic() - began) / 2
 
 
 def test_a_verb_that_fails_is_reported_where_schedules_are_listed(seeded: Lab) -> None:
