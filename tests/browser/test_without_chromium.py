@@ -244,19 +244,25 @@ def test_a_browser_works_where_chromium_s_socket_has_room(monkeypatch: pytest.Mo
 def test_a_host_that_can_not_work_is_an_error_with_its_words(
     monkeypatch: pytest.MonkeyPatch, temporary: Path, tmp_path: Path
 ) -> None:
-    """BRW-30: nothing of it is left."""
+    """BRW-30, BRW-44: nothing of it is left, and it saw nothing that is not its business."""
     monkeypatch.setattr(settings, "playwright_version", lambda: "1.0")
     program = tmp_path / "chromium"
-    program.write_text("#!/bin/sh\n")
+    program.write_text(f"#!/bin/sh\nenv >{tmp_path}/seen\necho no room at all >&2\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setenv("DATABASE_PASSWORD", "secret")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid")
+    monkeypatch.setattr(sys, "executable", str(program))
     browser = Browser(BrowserSettings(executable=str(program)))
     with pytest.raises(OpError) as failed:
         browser.launch().result(60)
     browser.close()
     browser.close()
     assert (failed.value.code, failed.value.retryable) == ("browser_failed", True)
+    assert "no room at all" in failed.value.message
     assert not browser.scratch.exists()
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert f"TMPDIR={browser.scratch}" in seen
+    assert "HTTPS_PROXY=http://proxy.invalid" in seen
+    assert "secret" not in "".join(seen)
     with pytest.raises(OpError, match="closed"):
         browser.launch().result(60)

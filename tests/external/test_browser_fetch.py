@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from engine.browser.settings import BrowserSettings
 from engine.errors import OpError
 from engine.js.charset import decode_body
 from engine.plugins.site import HttpSettings
-from tests.external.browsing import SCRIPTED, browse, browse_failing, html, kept, response
+from tests.external.browsing import SCRIPTED, browse, browse_failing, html, kept, patient_runner, response
+from tests.runners.ops import Context, fetch_op
 from tests.servers import Call, serve, status
 
 pytestmark = pytest.mark.external
@@ -205,8 +208,6 @@ def test_a_script_can_not_read_files_of_the_machine() -> None:
 
 def test_the_browser_can_be_named(tmp_path: Any) -> None:
     """BRW-31: and one that does not start says so."""
-    from engine.browser.settings import BrowserSettings
-
     broken = tmp_path / "chromium"
     broken.write_text("#!/bin/sh\necho cannot be started here >&2\nexit 3\n")
     broken.chmod(0o755)
@@ -248,3 +249,22 @@ def test_pages_come_through_the_proxy_of_the_request() -> None:
         targets = [request.target for request in proxy.requests]
     assert "http://shop.invalid/shop" in targets
     assert b"EUR 42" in kept(result)["http-response-body"].body
+
+
+def test_a_worker_has_no_more_browsers_than_it_may() -> None:
+    """BRW-45: the second page waits for the first one's browser to be gone, and its op has not begun."""
+    begun: list[int] = []
+
+    def slowly(call: Call) -> None:
+        begun.append(contexts[0].starts + contexts[1].starts)
+        html("<p>x</p>")(call)
+
+    async def both() -> None:
+        async with patient_runner(most=1) as runner:
+            await asyncio.gather(*(runner.run(context.run) for context in contexts))
+
+    with serve({"/": slowly}) as server:
+        given = {"request": {"url": f"{server.url}/"}, "browser": {"screenshot": False}}
+        contexts = [Context(fetch_op(given, kind="browser/fetch")) for _ in range(2)]
+        asyncio.run(both())
+    assert begun == [1, 2]

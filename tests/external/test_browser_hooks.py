@@ -70,7 +70,7 @@ def test_a_page_is_fetched_by_a_browser_that_is_closed_in_a_deferred_function(
 
 
 def test_a_page_is_used_as_a_person_would(rig: Rig, server: Server, temporary: Path) -> None:
-    """BRW-52 to BRW-54; what the hook leaves open is closed behind it."""
+    """BRW-52 to BRW-55; what the hook leaves open is closed behind it."""
     hook = """async function before_fetch(request) {
       const browser = await cdp.launch();
       const page = await browser.attach({ userAgent: "me/1" });
