@@ -9,20 +9,23 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy import select
+
 from engine.clock import Clock, rfc3339
 from engine.config import Settings
 from engine.errors import OpError, UsageError
 from engine.js.ports import DatabaseBusy, SiteSession
 from engine.lifecycle.catalog import Found
-from engine.lifecycle.chain import Plan, begin_op, delivery_op
+from engine.lifecycle.chain import BEGIN, FINISHED, Plan, begin_op, delivery_op
 from engine.lifecycle.job import Job
 from engine.machine import machine_id
-from engine.model import NewOp, NewWorkflow
+from engine.model import NewOp, NewWorkflow, OpStatus, WorkflowStatus
 from engine.plugins.site import Site
 from engine.projection.databases import OpenDatabases
 from engine.projection.monitor import create_tables
 from engine.projection.session import Database
 from engine.schedules import After, NewSchedule, OpsTarget, Origin, Schedule
+from engine.store import schema
 from engine.store.store import Store
 
 
@@ -34,15 +37,41 @@ def schedule_name(job_id: str) -> str:
 def run_job(settings: Settings, store: Store, site: Site, job: Job) -> str:
     """Submit one iteration; the id of its workflow.
 
-    Where the job is started and an iteration is under way, this one waits for its end.
+    Where the job is started and an iteration is under way, this one waits for its end. Raises UsageError where one
+    that was run by hand is.
     """
     store.put_policies(site.name, site.queue_policies, site.default_policy)
+    standing = _under_way(store, site, job)
+    if standing is not None and _started(store, site, job) is None:
+        raise UsageError(
+            f'an iteration of "{job.name}" is under way: let it end (scraper workflow watch {standing}),'
+            f" or end it (scraper workflow cancel {standing})"
+        )
     if _started(store, site, job) is not None:
         return store.schedules.run(site.name, schedule_name(job.id), lambda op: _placed(settings, store, site, op))
     begin = _placed(settings, store, site, begin_op(site.name, job.id, scheduled=False))
     chosen = f"{site.name}-{job.id}-{time.time_ns()}"
     store.submit(_workflow(chosen, site, job, begin))
     return chosen
+
+
+def _under_way(store: Store, site: Site, job: Job) -> str | None:
+    """The workflow of an iteration that has not ended; deliveries that are tried again do not count."""
+    workflows, ops = schema.workflow.c, schema.op.c
+    ends = select(ops.pk).where(
+        ops.workflow_pk == workflows.pk,
+        ops.id.in_((BEGIN, FINISHED)),
+        ops.status.in_((OpStatus.PENDING, OpStatus.READY, OpStatus.RUNNING)),
+    )
+    query = select(workflows.id).where(
+        workflows.site == site.name,
+        workflows.name == _title(site, job),
+        workflows.status.in_((WorkflowStatus.PENDING, WorkflowStatus.RUNNING)),
+        ends.exists(),
+    )
+    with store.database.read() as connection:
+        found = connection.scalar(query.limit(1))
+    return None if found is None else str(found)
 
 
 def start_job(settings: Settings, store: Store, site: Site, job: Job) -> bool:
@@ -79,11 +108,15 @@ def _workflow(chosen: str, site: Site, job: Job, begin: NewOp) -> NewWorkflow:
     return NewWorkflow(
         id=chosen,
         site=site.name,
-        name=f"{site.name} job {job.id}",
+        name=_title(site, job),
         input=json.dumps({"job": job.id}),
         metadata={"job": job.id},
         ops=(begin,),
     )
+
+
+def _title(site: Site, job: Job) -> str:
+    return f"{site.name} job {job.id}"
 
 
 def _placed(settings: Settings, store: Store, site: Site, op: NewOp) -> NewOp:

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.clock import MILLISECOND, SECOND
+from engine.errors import SiteError, UsageError
+from engine.lifecycle.catalog import discover, find
 from engine.lifecycle.job import FieldRule, Notification, Tries, job_id
 from engine.lifecycle.manifest import InvalidJob, parse_job
+from engine.plugins.site import Site
 
 FILE = Path("jobs/prices/job.yaml")
 BASE = """name: Prices
@@ -148,3 +151,17 @@ def test_a_field_is_split_at_the_first_colon_then_at_the_first_at(rule: str, exp
 def test_a_field_without_selector_or_name_is_refused(rule: str) -> None:
     """JOB-504"""
     assert "job.fields[0]" in fault(BASE.replace('["title:h2", "link:a@href"]', f"[{rule}]"))
+
+
+def test_jobs_are_found_by_folder_id_or_name_and_of_two_with_one_id_the_later_is_broken(tmp_path: Path) -> None:
+    """JOB-110"""
+    for folder, name in (("hn", "Front Page!"), ("other", "front page"), ("third", "Third")):
+        (tmp_path / "jobs" / folder).mkdir(parents=True)
+        (tmp_path / "jobs" / folder / "job.yaml").write_text(BASE.replace("Prices", name))
+    site = Site(name="s", root=tmp_path, manifest=tmp_path / "site.yaml", database_file="s.db")
+    assert {find(site, wanted).folder.name for wanted in ("hn", "front_page", "Front Page!")} == {"hn"}
+    with pytest.raises(SiteError, match=r'the job id "front_page" .* is taken by jobs/hn'):
+        find(site, "other")
+    with pytest.raises(UsageError, match='did you mean "third"'):
+        find(site, "thrid")
+    assert [found.folder.name for found in discover(site)] == ["hn", "other", "third"]

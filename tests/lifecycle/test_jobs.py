@@ -187,8 +187,7 @@ def test_requests_of_a_job_take_turns_with_its_proxies(lab: Lab) -> None:
     hook = "function after_fetch(f) { log('by ' + f.response.proxy.slice(-5)); return f }"
     here = lab.server.url
     proxies = {"urls": [here.replace("127.0.0.1", "127.0.0.1"), here.replace("127.0.0.1", "localhost")]}
-    job = lab.job(files={"hooks.js": hook.replace(".slice(-5)", ".split(':')[1]")}, proxy=proxies)
-    lab.run(job, job, job)
+    lab.run(lab.job(files={"hooks.js": hook.replace(".slice(-5)", ".split(':')[1]")}, proxy=proxies, workers=3))
     turns = sorted(line for line in lab.logs() if line.startswith("by "))
     assert turns == ["by //127.0.0.1", "by //127.0.0.1", "by //localhost"]
 
@@ -204,8 +203,19 @@ def test_a_hook_that_takes_its_process_down_has_thrown_and_the_cycle_goes_on(lab
     assert stages["after_extract"]["status"] == "error"
 
 
+def test_iterations_of_a_job_do_not_overlap(lab: Lab) -> None:
+    """JOB-210"""
+    job = lab.job()
+    (first,) = lab.submit(job)
+    with pytest.raises(UsageError, match=f"scraper workflow cancel {first}"):
+        lab.submit(job)
+    with closing(open_store(lab.settings)) as store:
+        store.cancel(first)
+    lab.submit(job)
+
+
 def test_a_started_job_runs_again_and_again_and_a_stopped_one_no_more(lab: Lab) -> None:
-    """JOB-210, JOB-1510, JOB-709"""
+    """JOB-210, JOB-211, JOB-1510, JOB-709"""
     job = lab.job(interval=1)
     site = lab.registry.site(SITE)
     pages = iter(range(1000))
@@ -215,7 +225,8 @@ def test_a_started_job_runs_again_and_again_and_a_stopped_one_no_more(lab: Lab) 
         if number == 2:
             with closing(open_store(lab.settings)) as store:
                 stop_job(store, site, job)
-        call.reply(f"<li class=i><b>{number}</b></li>".encode(), 200, {"Content-Type": "text/html"})
+        status = 500 if number == 1 else 200
+        call.reply(f"<li class=i><b>{number}</b></li>".encode(), status, {"Content-Type": "text/html"})
 
     lab.pages["/page"] = growing
     with closing(open_store(lab.settings)) as store:
@@ -227,7 +238,7 @@ def test_a_started_job_runs_again_and_again_and_a_stopped_one_no_more(lab: Lab) 
             assert schedule.due_at is not None
             time.sleep(max(schedule.due_at - store.clock.now(), 0) / 1_000_000)
         lab.work()
-    assert lab.names() == ["0", "1", "2"]
+    assert lab.names() == ["0", "2"]
     ended = lab.site("SELECT number, started_at, finished_at FROM monitor_iterations ORDER BY number")
     assert [row[0] for row in ended] == [1, 2, 3]
     for (_, _, finished), (_, started, _) in itertools.pairwise(ended):
@@ -236,6 +247,6 @@ def test_a_started_job_runs_again_and_again_and_a_stopped_one_no_more(lab: Lab) 
         with pytest.raises(UsageError, match="is not started"):
             stop_job(store, site, job)
         (line,) = list_jobs(lab.settings, store, site, discover(site))
-        assert (line.records, line.schedule, (line.last or {})["number"]) == (3, None, 3)
+        assert (line.records, line.schedule, (line.last or {})["number"]) == (2, None, 3)
         newest = records(lab.settings, store.clock, site, job, 2)
-        assert [one["fields"]["name"] for one in newest] == ["2", "1"]
+        assert [one["fields"]["name"] for one in newest] == ["2", "0"]
