@@ -13,7 +13,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import collect, crawl, fanout, flat, hooks, isolates, latency, memory, noop, schedules, submit, workers
+from benchmarks import (
+    collect,
+    crawl,
+    fanout,
+    flat,
+    hooks,
+    isolates,
+    jobs,
+    latency,
+    memory,
+    noop,
+    schedules,
+    submit,
+    workers,
+)
 from benchmarks.frame import STATE, Bench, Benchmark, Run, judged, play
 from benchmarks.machine import disk_probe, machine, versions
 from benchmarks.peers import Peers
@@ -33,6 +47,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     collect,
     hooks,
     schedules,
+    jobs,
 )
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -104,7 +104,7 @@ def _resident_mb() -> float:
 
 def settings_of(told: Mapping[str, Any]) -> Settings:
     """The settings a benchmark chose."""
-    sites = Path(__file__).resolve().parent / "sites"
+    sites = Path(told.get("manifests", Path(__file__).resolve().parent / "sites"))
     return Settings(
         engine_db=told["engine_db"],
         sites_dir=Path(told["sites_dir"]),
