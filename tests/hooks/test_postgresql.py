@@ -101,7 +101,8 @@ def test_a_dead_machines_snapshots_go_on_elsewhere_from_where_their_directory_al
     )
     lab.hook("c/on_Snapshot__30_c.sh", f"{say}; exit 10")
     lab.add(*urls)
-    lab.work(machine_id="two", max_cycles=6, max_workers=2)
+    over = "SELECT 1 FROM archive_results WHERE end_ts IS NOT NULL"
+    lab.work(machine_id="two", max_workers=1, until_idle=False, until=lambda: bool(lab.rows(over)))
     url = f"{lab.settings.site_database_url}&application_name={{site}}"
     worker = start_worker(lab, "--machine-id", "one", "--lease-duration", "500ms", SCRAPER_SITE_DATABASE_URL=url)
     await_file(folder / "up")
