@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from engine.clock import MILLISECOND
+from engine.clock import SECOND
 from engine.projection.archive_views import ArchiveReader
 from tests.hooks.crashing import await_file, living, start_worker
 from tests.hooks.lab import Lab, record
@@ -123,7 +123,7 @@ def test_a_dead_machines_snapshots_go_on_elsewhere_from_where_their_directory_al
     sealed = ["sealed"] * (1 + len(urls))
     lab.work(
         machine_id="two",
-        lease_duration=500 * MILLISECOND,
+        lease_duration=2 * SECOND,
         until_idle=False,
         until=lambda: lab.statuses() == sealed,
     )
