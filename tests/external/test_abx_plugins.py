@@ -24,7 +24,7 @@ PLUGINS = (
     *("parse_netscape_urls", "hashes", "git"),
 )
 #: What the plugins that drive Chromium load from NODE_MODULES_DIR, and would install from there themselves.
-MODULES = ("puppeteer-core@25.16.0", "abxbus@2.5.43")
+MODULES = ("puppeteer-core@24.8.2", "abxbus@2.5.43")
 BROWSED = ("title", "dom", "screenshot", "pdf", "headers")
 SCRIPTED = """<!doctype html><title>before</title><p id="text">loading</p><script>
 document.title = "after " + 6 * 7; document.getElementById("text").textContent = "ready " + 6 * 7;</script>"""
