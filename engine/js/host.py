@@ -111,22 +111,9 @@ class Host:
 
     def call(self, name: str, payload: str) -> str:
         """Answer one call of the bridge. Raises HostError."""
-        if name == "blob":
-            return self._blob(payload).decode("latin-1")
-        if name == "source":
-            return self._sources[payload]
-        if name == "text":
-            return self._text(json.loads(payload))
-        if name == "html.given":
-            return _dumps(self._trees.call("parse", self._text(json.loads(payload))))
-        if name.startswith("html."):
-            return _dumps(self._trees.call(name[5:], json.loads(payload)))
         method = self._calls.get(name)
         if method is None:
-            answer = web.call(name, payload)
-            if answer is None:
-                raise HostError(f"the host has no {name}")
-            return answer
+            return self._other(name, payload)
         try:
             return _dumps(method(json.loads(payload)))
         except SqlRefused as error:
@@ -134,6 +121,24 @@ class Host:
         except DatabaseBusy as error:
             self.busy = True
             raise HostError(str(error), name="DatabaseBusy") from error
+
+    def _other(self, name: str, payload: str) -> str:
+        """What needs no JSON, one way or both."""
+        match name:
+            case "source":
+                return self._sources[payload]
+            case "text":
+                return self._text(json.loads(payload))
+            case "blob":
+                return self._blob(payload).decode("latin-1")
+            case "html.given":
+                return _dumps(self._trees.call("parse", self._text(json.loads(payload))))
+        if name.startswith("html."):
+            return _dumps(self._trees.call(name[5:], json.loads(payload)))
+        answer = web.call(name, payload)
+        if answer is None:
+            raise HostError(f"the host has no {name}")
+        return answer
 
     def _set_timer(self, _: None) -> None:
         self.timed = True
@@ -276,7 +281,10 @@ def _dumps(value: Any) -> str:
         return NULL
     if isinstance(value, _Verbatim):
         return value.text
-    return json.dumps(value, separators=(",", ":"))
+    return _encode(value)
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def parameters(values: list[Any]) -> list[SqlValue]:

@@ -14,7 +14,7 @@ from py_mini_racer import JSEvalException, JSOOMException, JSParseException, JST
 
 from engine.errors import OpError
 from engine.js.host import Host
-from engine.js.hostcall import HostCall, HostError
+from engine.js.hostcall import HostCall, HostError, enter, leave
 from engine.js.positions import parse_error_position, tidy_stack
 from engine.js.v8 import Isolate
 from engine.model import JsonText
@@ -114,9 +114,11 @@ class _Execution:
         self._begin = begin
         self._host = host
         self._deadline = time.monotonic() + limits.seconds
+        self._entered = False
         self._done: JsonText | None = None
         self._failure: dict[str, Any] | None = None
         self._job = json.dumps({"mode": job["mode"], "entry": job["entry"], "ctx": job.get("ctx", {})} | dict(job))
+        self._own = {"job": self._begun, "done": self._returned, "failed": self._threw, "gone": self._left_v8}
         realm.bridge.turn_to(self._handle)
 
     def run(self) -> JsonText:
@@ -135,6 +137,7 @@ class _Execution:
             while not self._settled():
                 pause = self._isolate.call(drive, "next", self._left())
                 if pause < 0:
+                    self._isolate.call(drive, "leave", self._left())
                     return
                 time.sleep(min(pause / 1000, self._left()))
                 self._isolate.call(drive, "timers", self._left())
@@ -155,19 +158,29 @@ class _Execution:
         return left
 
     def _handle(self, name: str, payload: str) -> str:
-        match name:
-            case "job":
-                return self._job
-            case "done":
-                if not self._settled():
-                    self._done = payload
-                return ""
-            case "failed":
-                if not self._settled():
-                    self._failure = json.loads(payload)
-                return ""
-            case _:
-                return self._host.call(name, payload)
+        own = self._own.get(name)
+        return self._host.call(name, payload) if own is None else own(payload)
+
+    def _begun(self, _: str) -> str:
+        self._entered = True
+        enter()
+        return self._job
+
+    def _returned(self, result: str) -> str:
+        if not self._settled():
+            self._done = result
+        return self._left_v8("")
+
+    def _threw(self, failure: str) -> str:
+        if not self._settled():
+            self._failure = json.loads(failure)
+        return self._left_v8("")
+
+    def _left_v8(self, _: str) -> str:
+        if self._entered:
+            self._entered = False
+            leave()
+        return ""
 
     def _classified(self, failure: dict[str, Any]) -> OpError:
         message, stack = failure["message"], failure["stack"]

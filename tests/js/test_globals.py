@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import OpError
+from engine.js.html import resolve
 from tests.js.harness import Bench
 
 
@@ -132,3 +133,42 @@ def test_html_selects_resolves_and_extracts(bench: Bench) -> None:
 def test_a_bad_selector_is_the_scripts_error(bench: Bench) -> None:
     with pytest.raises(OpError, match="bad CSS selector"):
         bench.run("module.exports = () => require('html').parse('<p>').css('p[')")
+
+
+def test_resolving_again_gives_what_the_first_time_gave(bench: Bench) -> None:
+    """The host need not be asked for every link of a page."""
+    hrefs = ["/a/b", "/a-b_c/1.html", "/", "//h/x", "/./a", "/a/../b", "/a/.b", "/a//b", "x", "?q", "/ü", "/a b", ""]
+    bases = ["http://h:80/p/q?x#y", "https://u:p@h.example:8443/a/", "HTTP://H/%41", "ftp://h/x", "nonsense", "data:x"]
+    expression = f"""{json.dumps(bases)}.map((base) => {{
+      const {{ resolve }} = require('html');
+      const ask = () => {json.dumps(hrefs)}.map((href) => resolve(base, href));
+      const later = ask();
+      return [later, ask()];
+    }})"""
+    for base, (once, again) in zip(bases, value(bench, expression), strict=True):
+        assert once == again == [resolve(base, href) for href in hrefs]
+
+
+def test_a_statement_is_the_one_that_was_written(bench: Bench) -> None:
+    """Its text crosses the bridge once, also where it failed or where two are alike."""
+    body = """module.exports = () => {
+      const db = require('site-db');
+      db.exec('CREATE TABLE t (a)');
+      const failed = [0, 1].map(() => { try { db.exec('INSERT INTO gone VALUES (1)') } catch (e) { return e.name } });
+      for (const a of [1, 2]) db.exec('INSERT INTO t VALUES (?)', a);
+      db.exec('INSERT INTO t VALUES (?) ', 3);
+      const twice = [0, 1].map(() => db.query('SELECT sum(a) AS s FROM t')[0].s);
+      return [...failed, ...twice, require('site-db').query('SELECT count(*) AS n FROM t')[0].n];
+    }"""
+    assert json.loads(bench.run(body)) == ["SqlError", "SqlError", 6, 6, 3]
+
+
+def test_a_tampered_method_does_not_change_what_is_sent(bench: Bench) -> None:
+    """Neither as a value nor as an accessor."""
+    for tamper in (
+        "String.prototype.charCodeAt = () => 65",
+        "Object.defineProperty(String.prototype, 'charCodeAt', { get: () => () => 65, configurable: true })",
+        "delete String.prototype.charCodeAt; Object.prototype.charCodeAt = () => 65",
+        "Function.prototype.call = Reflect.apply = () => 65",
+    ):
+        assert bench.run(f"module.exports = () => {{ {tamper}; return 'müh😀' }}") == '"müh😀"'

@@ -1,6 +1,6 @@
 // require("html"): the tree lives in the host; a node here is a handle that knows its attributes.
 "use strict";
-(function ({ $ask, $String, $session }) {
+(function ({ $ask, $String, $charCodeAt, $startsWith, $slice, $session }) {
   // a text the host itself gave out need not go back
   function $parsed(text) {
     const { given } = $session;
@@ -9,6 +9,31 @@
     }
     return $ask("html.parse", text);
   }
+  // The host resolves URLs. An absolute path of harmless characters needs no more than the base's origin.
+  function resolve(base, href) {
+    const { origins } = $session;
+    const origin = origins[base];
+    if (origin === undefined) origins[base] = "";
+    else if (origin === "") origins[base] = originOf($ask("html.resolve", [base, "/"]));
+    else if (origin !== null && isPlain(href)) return origin + href;
+    return $ask("html.resolve", [base, href]);
+  }
+
+  const originOf = (root) => ($startsWith(root, "http://") || $startsWith(root, "https://") ? $slice(root, 0, -1) : null);
+
+  function isPlain(href) {
+    if (href[0] !== "/" || href[1] === "/") return false;
+    let last = 0;
+    for (let i = 0; i < href.length; i++) {
+      const unit = $charCodeAt(href, i);
+      const letter = (unit >= 97 && unit <= 122) || (unit >= 65 && unit <= 90) || (unit >= 48 && unit <= 57);
+      const harmless = letter || unit === 47 || unit === 45 || unit === 95 || (unit === 46 && last !== 47); // / - _ .
+      if (!harmless) return false;
+      last = unit;
+    }
+    return true;
+  }
+
   return function html() {
     class Node {
       #id;
@@ -59,7 +84,7 @@
     }
     return {
       parse: (text) => new Node($parsed($String(text))),
-      resolve: (base, href) => $ask("html.resolve", [$String(base), $String(href)]),
+      resolve: (base, href) => resolve($String(base), $String(href)),
       unescape: (text) => $ask("html.unescape", $String(text)),
     };
   };

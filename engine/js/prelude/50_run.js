@@ -72,11 +72,13 @@ function $failed(error) {
 const $kit = {
   __proto__: null,
   ...{ $ask, $host, $JSON, $json, $push, $apply, $keys, $isArray, $String, $Error, $TypeError },
+  ...{ $charCodeAt, $startsWith, $slice },
   ...{ $hide, $defineProperty, $asBytes, $bytesToText, $textToBytes, $hasOwn, $logger, $load, $context, $part, $session },
 };
 
 return (function drive(command) {
   if (command === "next") return $nextTimer();
+  if (command === "leave") return void $host("gone", "");
   if (command === "freeze") {
     for (const name of ["artifacts", "sql", "html"]) $part(name);
     $part("frozen")();
