@@ -6,11 +6,9 @@ commit makes this fail at the first zombie.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -24,11 +22,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import text
+from sqlalchemy import Connection
 
 from engine.clock import SECOND
 from engine.errors import OpError, UsageError
-from engine.model import Dependency, EdgeKind, NewOp, NewWorkflow, QueuePolicy, Result
+from engine.model import UNLIMITED, Dependency, EdgeKind, NewOp, NewWorkflow, QueuePolicy, Result
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, RetryAt, Succeeded
 from engine.store.schema import metadata
 from engine.store.settle import Settling
@@ -40,6 +38,14 @@ from tests.fakes import FakeClock
 SITE = "shop"
 CAP = 2
 MAX_LOST = 3
+
+
+def rows_of(connection: Connection, query: str) -> list[dict[str, Any]]:
+    """The rows of a query, straight from the driver: it is asked ten thousands of times."""
+    cursor = connection.connection.cursor()
+    cursor.execute(query)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 @dataclass
@@ -57,17 +63,13 @@ class Held:
 class StoreMachine(RuleBasedStateMachine):
     """Rules for submitters, workers, operators and the clock."""
 
-    url: ClassVar[str] = ""
-    template: ClassVar[Path | None] = None
+    opened: ClassVar[Store]
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.folder = Path(tempfile.mkdtemp(prefix="scraper-machine-"))
-        target = self.url
-        if self.template is not None:
-            target = str(shutil.copy(self.template, self.folder / "engine.db"))
-        self.store = Store.open(target, clock=self.clock, max_lost=MAX_LOST)
+        # connected once for all examples
+        self.store = Store(self.opened.database, self.clock, self.opened.uuid, UNLIMITED, MAX_LOST)
         self.held: list[Held] = []
         self.workflows: list[str] = []
         self.names = 0
@@ -75,17 +77,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def set_up(self) -> None:
-        if self.template is None:
-            with self.store.database.write() as connection:
-                tables = ", ".join(
-                    f'"{table.name}"' for table in metadata.sorted_tables if table.name not in ("meta", "migration")
-                )
-                connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
+        with self.store.database.write() as connection:
+            for table in metadata.sorted_tables:
+                if table.name not in ("meta", "migration"):
+                    connection.exec_driver_sql(f'DELETE FROM "{table.name}"')
         self.store.put_policies(SITE, {"capped": QueuePolicy(max_in_flight=CAP)})
-
-    def teardown(self) -> None:
-        self.store.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _specs(self, draw: Any, prefix: str, known: list[str]) -> tuple[NewOp, ...]:
         specs: list[NewOp] = []
@@ -183,39 +179,37 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.store.sweep()
+        statuses = self._statuses()
         for held in self.held:
-            if held.current and held.expires < self.clock.now() and self._status(held) != "canceled":
+            lost = held.current and held.expires < self.clock.now()
+            if lost and statuses[held.leased.lease.op_pk] != "canceled":
                 held.current = False
 
-    def _status(self, held: Held) -> str:
+    def _statuses(self) -> dict[int, str]:
         with self.store.database.read() as connection:
-            query = text("SELECT status FROM op WHERE pk = :pk")
-            return str(connection.execute(query, {"pk": held.leased.lease.op_pk}).scalar_one())
+            return {row["pk"]: row["status"] for row in rows_of(connection, "SELECT pk, status FROM op")}
 
     @precondition(lambda self: self.workflows)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         workflow = data.draw(st.sampled_from(self.workflows))
-        before = {held.leased.lease.op_pk for held in self.held if held.current and self._status(held) == "canceled"}
+        before = self._statuses()
         self.store.cancel(workflow)
+        after = self._statuses()
         for held in self.held:
-            mine = held.leased.op.workflow.id == workflow and held.leased.lease.op_pk not in before
-            if held.current and mine and self._status(held) == "canceled":
+            op = held.leased.lease.op_pk
+            mine = held.leased.op.workflow.id == workflow and before[op] != "canceled"
+            if held.current and mine and after[op] == "canceled":
                 held.current = False
 
     @precondition(lambda self: self.workflows)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         with self.store.database.read() as connection:
-            rows = connection.execute(
-                text("SELECT o.id, w.id FROM op o JOIN workflow w ON w.pk = o.workflow_pk WHERE o.status <> 'unborn'")
-            ).all()
-        op_id, workflow = data.draw(st.sampled_from(sorted((str(row[0]), str(row[1])) for row in rows)))
-        with self.store.database.read() as connection:
-            status = connection.execute(
-                text("SELECT status FROM ops WHERE id = :id AND workflow_id = :w"), {"id": op_id, "w": workflow}
-            ).scalar_one()
-        if status == "failed":
+            rows = rows_of(connection, "SELECT id, workflow_id, status FROM ops")
+        statuses = {(row["id"], row["workflow_id"]): row["status"] for row in rows}
+        op_id, workflow = data.draw(st.sampled_from(sorted(statuses)))
+        if statuses[op_id, workflow] == "failed":
             self.store.retry(op_id, workflow)
         else:
             with pytest.raises(UsageError):
@@ -233,11 +227,11 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_consistent(self) -> None:
         with self.store.database.read() as connection:
-            ops = connection.execute(text("SELECT * FROM op")).mappings().all()
-            edges = connection.execute(text("SELECT * FROM edge")).mappings().all()
-            workflows = connection.execute(text("SELECT * FROM workflow")).mappings().all()
-            attempts = connection.execute(text("SELECT * FROM attempt")).mappings().all()
-            queues = {row["pk"]: row for row in connection.execute(text("SELECT * FROM queue")).mappings()}
+            ops = rows_of(connection, "SELECT * FROM op")
+            edges = rows_of(connection, "SELECT * FROM edge")
+            workflows = rows_of(connection, "SELECT * FROM workflow")
+            attempts = rows_of(connection, "SELECT * FROM attempt")
+            queues = {row["pk"]: row for row in rows_of(connection, "SELECT * FROM queue")}
         unmet = Counter(row["op_pk"] for row in edges if not row["satisfied"])
         by_pk = {row["pk"]: row for row in ops}
         running = Counter(row["queue_pk"] for row in ops if row["status"] == "running")
@@ -286,49 +280,25 @@ _PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
+def run_machine(url: str, **chosen: Any) -> None:
+    """Play examples of fifty steps on the engine DB at ``url``."""
+    with closing(Store.open(url)) as store:
+        machine = type("Machine", (StoreMachine,), {"opened": store})
+        usual = {"stateful_step_count": 50, "deadline": None, "suppress_health_check": _CHECKS, "phases": _PHASES}
+        run_state_machine_as_test(machine, settings=settings(**(usual | chosen)))
+
+
 @pytest.mark.timeout(600)
-def test_the_store_agrees_with_the_model_on_sqlite(tmp_path: Path) -> None:
-    class OnSqlite(StoreMachine):
-        template = tmp_path / "template.db"
-
-    Store.open(tmp_path / "template.db").close()
-    run_state_machine_as_test(
-        OnSqlite,
-        settings=settings(
-            max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS, phases=_PHASES
-        ),
-    )
+def test_the_store_agrees_with_the_model_on_sqlite(sqlite_engine: str) -> None:
+    run_machine(sqlite_engine, max_examples=200)
 
 
-def test_without_the_token_condition_the_model_disagrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OnSqlite(StoreMachine):
-        template = tmp_path / "template.db"
-
-    Store.open(tmp_path / "template.db").close()
+def test_without_the_token_condition_the_model_disagrees(sqlite_engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settling, "_is_current", lambda self, settlement: settlement.lease.op_pk in self.rows)
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(
-            OnSqlite,
-            settings=settings(
-                max_examples=50,
-                stateful_step_count=50,
-                deadline=None,
-                suppress_health_check=_CHECKS,
-                phases=[Phase.generate],
-                database=None,
-            ),
-        )
+        run_machine(sqlite_engine, max_examples=50, phases=[Phase.generate], database=None)
 
 
 @pytest.mark.timeout(600)
-def test_the_store_agrees_with_the_model_on_postgresql(pg_url: str) -> None:
-    class OnPostgresql(StoreMachine):
-        url = pg_url
-
-    Store.open(pg_url).close()
-    run_state_machine_as_test(
-        OnPostgresql,
-        settings=settings(
-            max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS, phases=_PHASES
-        ),
-    )
+def test_the_store_agrees_with_the_model_on_postgresql(postgresql_engine: str) -> None:
+    run_machine(postgresql_engine, max_examples=50)
