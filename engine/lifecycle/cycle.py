@@ -25,7 +25,7 @@ from engine.lifecycle.identity import identity
 from engine.lifecycle.job import Job
 from engine.lifecycle.journal import Journal
 from engine.lifecycle.keywords import keeps, matches
-from engine.lifecycle.ledger import Draft, Ledger, State
+from engine.lifecycle.ledger import Draft, Frozen, Ledger, State
 from engine.lifecycle.messages import notification, payload
 from engine.lifecycle.scripts import Called, CycleContext, scope_of
 from engine.lifecycle.telemetry import Telemetry
@@ -280,39 +280,54 @@ class CycleRun:
         identities = [identity(item["fields"], self.job.hash_fields) for item in items]
         for warning in dict.fromkeys(one.warning for one in identities if one.warning):
             self.say("warning", warning)
+        announced: list[str] = []
+
+        def announce(new: Sequence[Item]) -> list[Frozen]:
+            announced.append(self.cycle_id)
+            return self._texts(new)
+
+        hooked = self.has("before_notify") or self.has("before_webhook")
         with self.stage("store"):
-            new = self.ledger.store(self.cycle_id, items, identities, self._drafts())
+            # what no hook wants to see is frozen in the same transaction
+            new = self.ledger.store(self.cycle_id, items, identities, self._drafts(), None if hooked else announce)
         self.say("info", f"{len(items)} items, {len(new)} new")
-        self.announce()
+        if new and not announced:
+            self.announce()
 
     def _drafts(self) -> list[Draft]:
         """What will be said of new items; the webhook goes by the cycle's own id."""
         drafts = []
         if self.job.notification is not None:
-            drafts.append(Draft(f"{self.cycle_id}/notification", "notification", "", {}))
+            drafts.append(Draft(self._notification_id, "notification", "", {}))
         if self.job.webhook is not None:
             drafts.append(Draft(self.cycle_id, "webhook", self.job.webhook.url, self.job.webhook.headers))
         return drafts
 
     def announce(self) -> None:
         """Let the hooks see what was stored as new, and freeze what is to be said of it."""
-        drafts = self.ledger.drafts(self.cycle_id)
         new = self.ledger.committed(self.cycle_id)
         if not new:
             return
-        texts: dict[str, str | None] = {}
-        if self.job.notification is not None:
-            shown = self.hook("before_notify", new)
-            text = self._notice(shown, new)
-            if (name := drafts.get("notification")) is not None:
-                texts[name] = text
+        texts = self._texts(new)
+        if self.ledger.drafts(self.cycle_id):
+            self.ledger.freeze(texts)
+
+    def _texts(self, new: Sequence[Item]) -> list[Frozen]:
+        """The announcements of new items as they are sent, None where a hook called one off."""
+        texts: list[Frozen] = []
+        told = self.job.notification
+        if told is not None:
+            text = self._notice(self.hook("before_notify", list(new)), new)
+            texts.append(Frozen(self._notification_id, text, "pending" if told.command else "sent"))
         if self.job.webhook is not None:
             default = payload(self.job, new)
             sent = verdicts.payload_after(self.hook("before_webhook", default), default)
-            if (name := drafts.get("webhook")) is not None:
-                texts[name] = None if sent is None else _compact(sent)
-        command = self.job.notification is not None and bool(self.job.notification.command)
-        self.ledger.freeze(texts, {name: "pending" if command or name == self.cycle_id else "sent" for name in texts})
+            texts.append(Frozen(self.cycle_id, None if sent is None else _compact(sent), "pending"))
+        return texts
+
+    @property
+    def _notification_id(self) -> str:
+        return f"{self.cycle_id}/notification"
 
     def _notice(self, called: Called, new: Sequence[Item]) -> str | None:
         told = self.job.notification

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +54,15 @@ class Draft:
     channel: str
     target: str
     headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What becomes of a draft: its text, None where it is called off, and the status it then has."""
+
+    id: str
+    text: str | None
+    status: str
 
 
 class Ledger:
@@ -200,9 +209,17 @@ class Ledger:
         return [{"fields": json.loads(fields), "matches": json.loads(found)} for fields, found in known]
 
     def store(
-        self, cycle_id: str, items: Sequence[Item], identities: Sequence[Identity], drafts: Sequence[Draft]
+        self,
+        cycle_id: str,
+        items: Sequence[Item],
+        identities: Sequence[Identity],
+        drafts: Sequence[Draft],
+        announce: Callable[[Sequence[Item]], Sequence[Frozen]] | None = None,
     ) -> list[Item]:
-        """Insert what was never seen and promise its announcements, all or nothing; the new items in input order."""
+        """Insert what was never seen and promise its announcements, all or nothing; the new items in input order.
+
+        With ``announce`` their texts are frozen in the same transaction.
+        """
         now = self._clock.now()
         ids: list[int] = []
         with transaction(self.database):
@@ -236,7 +253,10 @@ class Ledger:
             )
             for draft in drafts if ids else ():
                 self._promise(cycle_id, draft, now)
-        return self.committed(cycle_id) or []
+            new = self.committed(cycle_id) or []
+            if new and announce is not None:
+                self._freeze(announce(new))
+        return new
 
     def _promise(self, cycle_id: str, draft: Draft, now: int) -> None:
         self.database.run(
@@ -245,26 +265,27 @@ class Ledger:
             (draft.id, self._job, cycle_id, draft.channel, draft.target, _json(dict(draft.headers)), now, now),
         )
 
-    def drafts(self, cycle_id: str) -> dict[str, str]:
-        """The promised announcements of a cycle that have no text yet: id by channel."""
-        rows = self.database.run(
-            "SELECT channel, id FROM monitor_outbox WHERE cycle_id = ? AND status = 'draft'", (cycle_id,)
-        )
-        return {str(row[0]): str(row[1]) for row in rows}
+    def drafts(self, cycle_id: str) -> bool:
+        """Whether announcements are promised of a cycle that have no text yet."""
+        query = "SELECT 1 FROM monitor_outbox WHERE cycle_id = ? AND status = 'draft'"
+        return bool(self.database.run(query, (cycle_id,)))
 
-    def freeze(self, texts: Mapping[str, str | None], statuses: Mapping[str, str]) -> None:
-        """Give promised announcements the text they keep for ever; one whose text is None is called off."""
-        now = self._clock.now()
+    def freeze(self, texts: Sequence[Frozen]) -> None:
+        """Give promised announcements the text they keep for ever; one without is called off."""
         with transaction(self.database):
-            for name, text in texts.items():
-                if text is None:
-                    self.database.run("DELETE FROM monitor_outbox WHERE id = ? AND status = 'draft'", (name,))
-                else:
-                    self.database.run(
-                        "UPDATE monitor_outbox SET payload_json = ?, status = ?, updated_at = ?"
-                        " WHERE id = ? AND status = 'draft'",
-                        (text, statuses[name], now, name),
-                    )
+            self._freeze(texts)
+
+    def _freeze(self, texts: Sequence[Frozen]) -> None:
+        now = self._clock.now()
+        for one in texts:
+            if one.text is None:
+                self.database.run("DELETE FROM monitor_outbox WHERE id = ? AND status = 'draft'", (one.id,))
+            else:
+                self.database.run(
+                    "UPDATE monitor_outbox SET payload_json = ?, status = ?, updated_at = ?"
+                    " WHERE id = ? AND status = 'draft'",
+                    (one.text, one.status, now, one.id),
+                )
 
     def pending(self, cycle_id: str, ids: Sequence[str] = (), *, untried: bool = False) -> list[dict[str, Any]]:
         """The announcements of a cycle that are to be delivered; ``ids`` alone where given, in whatever state."""

@@ -350,7 +350,8 @@ class _Step:
                 return self._rehearsed(run, fetched)
             if run.state.status == "running":
                 outcome = run.process(fetched)
-                run.note(outcome)
+                if run.plan.concludes:
+                    run.note(outcome)
             else:
                 outcome = Outcome(run.state.status, run.state.error)
             if not run.plan.concludes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,35 @@ def test_a_death_at_any_commit_loses_nothing_and_does_nothing_twice(tmp_path: Pa
         bench.close()
 
 
+def test_without_hooks_items_and_their_announcements_are_one_transaction(tmp_path: Path) -> None:
+    """JOB-221, JOB-820"""
+    for commit in range(1, 20):
+        folder = tmp_path / str(commit)
+        folder.mkdir()
+        database = Mortal(folder / "site.db")
+        bench = Bench(folder, database)
+        bench.job(webhook={"url": "http://sink/x"})
+        begun = bench.step("w1", "begin", job="job").value
+        given = {"plan": begun["plan"], "cycle": begun["cycles"][0]}
+        bench.fetch("w1", given, begun["requests"]["http://s/page"], lambda step: step())
+        database.commits, database.phase, database.after = EVERY - commit, 0, True
+        with contextlib.suppress(Crash):
+            bench.step("w1", "process", **given)
+        database.phase, database.dead = None, False
+        stored = bench.names()
+        texts = [row[0] for row in bench.rows("SELECT payload_json IS NOT NULL FROM monitor_outbox")]
+        assert (stored, texts) in (([], []), (["one", "two"], [1, 1]))
+        bench.close()
+        if not database.deaths:
+            return
+
+
 def test_what_is_stored_is_announced_even_if_its_op_never_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JOB-221"""
     bench = Bench(tmp_path)
-    bench.job(webhook={"url": "http://sink/x"})
+    bench.job("function before_webhook(payload) { return payload }", webhook={"url": "http://sink/x"})
     begun = bench.step("w1", "begin", job="job").value
     given = {"plan": begun["plan"], "cycle": begun["cycles"][0]}
     bench.fetch("w1", given, begun["requests"]["http://s/page"], lambda step: step())
