@@ -95,7 +95,7 @@ def test_a_daemon_serves_the_others_and_is_ended_after_them(lab: Lab) -> None:
     lab.hook(
         "chrome/on_Snapshot__00_chrome.daemon.bg.sh",
         f"bye() {{ {ENDED}; rm up; exit 0; }}; trap bye TERM; sleep 0.3; touch up; echo ready\n"
-        "while :; do sleep 0.02; done",
+        "while :; do sleep 0.05; done",
     )
     lab.hook("pdf/on_Snapshot__50_pdf.sh", "test -e ../chrome/up || exit 1; exit 10")
     lab.crawl()
