@@ -32,6 +32,10 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
         "setsid -f sleep 900; touch up; trap 'rm -f up; exit 0' TERM; echo up; while :; do sleep 0.05; done",
     )
     lab.hook("need/on_Snapshot__10_need.sh", f"test -e ../daemon/up || exit 1; {record(type='Tag', name='needed')}")
+    lab.hook(
+        "again/on_Snapshot__15_again.sh",
+        f"[ -e second ] || {{ touch second; exit 1; }}; test -e ../daemon/up || exit 1; {record(type='Tag', name='again')}",
+    )
     lab.hook("bg/on_Snapshot__20_bg.bg.sh", f"sleep 0.3; {record(type='Tag', name='bg')}; echo x > x.txt")
     lab.hook("fg/on_Snapshot__30_fg.sh", f"{record(type='ArchiveResult', status='succeeded', output_str='ok')}")
     lab.hook("end/on_SnapshotEnd__50_end.sh", record(type="ArchiveResult", status="succeeded", output_str="end"))
@@ -56,10 +60,10 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     assert lab.statuses() == ["sealed"] * (snapshots + 1)
     rows = lab.rows("SELECT plugin, status, error, count(*) AS n FROM archive_results GROUP BY 1, 2, 3 ORDER BY 1")
     assert [(row["plugin"], row["status"], row["n"]) for row in rows] == [
-        (name, "succeeded", snapshots) for name in ("bg", "daemon", "end", "fg", "need")
+        (name, "succeeded", snapshots) for name in ("again", "bg", "daemon", "end", "fg", "need")
     ], rows
     tags = lab.rows("SELECT tag, count(*) AS n FROM snapshot_tags GROUP BY tag ORDER BY tag")
-    assert tags == [{"tag": "bg", "n": snapshots}, {"tag": "needed", "n": snapshots}]
+    assert tags == [{"tag": "again", "n": snapshots}, {"tag": "bg", "n": snapshots}, {"tag": "needed", "n": snapshots}]
 
 
 def test_a_stopped_worker_ends_its_hooks_refunds_them_and_the_next_one_runs_them_again(tmp_path: Path) -> None:
