@@ -48,6 +48,8 @@ class Plan:
     interval: Micros | None
     #: The job's folder below that of all jobs; "" = to be looked for.
     folder: str = ""
+    #: How long a hook may take.
+    hook_timeout: Micros = MINUTE
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class Plan:
             tries=job.webhook_retry.max_attempts,
             backoff=job.webhook_retry.backoff,
             interval=job.interval if scheduled else None,
+            hook_timeout=job.hook_timeout,
         )
 
     @classmethod

@@ -148,7 +148,6 @@ class CycleRun:
         if not self.has(name):
             return Called(outcome="absent")
         self._show_telemetry()
-        self.ask("alive", {})
         called = self._opened().call(name, list(arguments), self.context)
         self._measure(stage or name, called)
         return called
@@ -156,7 +155,6 @@ class CycleRun:
     def hook_each(self, name: str, arguments: Sequence[list[Any]], stage: str) -> list[Called]:
         """Call a hook for one after another."""
         self._show_telemetry()
-        self.ask("alive", {})
         called = self._opened().call_each(name, arguments, self.context)
         for one in called:
             self._measure(stage, one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,8 @@ class Hooks:
         self._host: HookHost | None = None
         self._isolate: HookIsolate | None = None
         self._logs: list[LogLine] = []
+        #: Called before each hook: the worker gives up a child that has been silent for longer than a hook may take.
+        self.alive: Callable[[], object] = lambda: None
         self._blame = ""
         #: The heap in use when it was last measured.
         self._heap_bytes = 0
@@ -115,6 +117,7 @@ class Hooks:
                 called.append(self._called(stage, {"kind": "threw", "error": {"message": self._blame}}, arguments, {}))
                 self._blame = ""
             else:
+                self.alive()
                 called.append(self._run(stage, seq, arguments, cycle, writes))
                 if seq == calls[-1][0]:
                     called[-1] = self._weighed(called[-1])

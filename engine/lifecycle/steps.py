@@ -111,7 +111,9 @@ class Steps:
 
     def opened(self, scripts: JobScripts, ask: Ask) -> Hooks:
         """The hooks of scripts; to be closed."""
-        return Hooks(scripts, self._clock, ask, self.extensions)
+        hooks = Hooks(scripts, self._clock, ask, self.extensions)
+        hooks.alive = lambda: ask("alive", {})
+        return hooks
 
     def body(self, sha256: str, content_type: str) -> str:
         """A stored body as text. Raises OpError."""
@@ -281,7 +283,6 @@ class _Step:
             if "on_finished" in plan.hooks:
                 hooks = self._steps.opened(self._steps.scripts(self._site, job, version, folder), self._ask)
                 try:
-                    self._ask("alive", {})
                     context = CycleContext(
                         cycle_id=plan.iteration_id, iteration_id=plan.iteration_id, worker_id=0, journal=journal
                     )

@@ -78,7 +78,7 @@ class CycleRunner:
                 op_id=op.id,
             ),
             task=task,
-            timeout=int(task.get("silence", ctx.site.js.timeout)),
+            timeout=max(ctx.site.js.timeout, int(task.get("plan", {}).get("hook_timeout", 0))),
         )
         try:
             return await self._pool.cycle(job, ctx.kv)
