@@ -34,7 +34,8 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     lab.hook("need/on_Snapshot__10_need.sh", f"test -e ../daemon/up || exit 1; {record(type='Tag', name='needed')}")
     lab.hook(
         "again/on_Snapshot__15_again.sh",
-        f"[ -e second ] || {{ touch second; exit 1; }}; test -e ../daemon/up || exit 1; {record(type='Tag', name='again')}",
+        "[ -e second ] || { touch second; exit 1; }; test -e ../daemon/up || exit 1; "
+        + record(type="Tag", name="again"),
     )
     lab.hook("bg/on_Snapshot__20_bg.bg.sh", f"sleep 0.3; {record(type='Tag', name='bg')}; echo x > x.txt")
     lab.hook("fg/on_Snapshot__30_fg.sh", f"{record(type='ArchiveResult', status='succeeded', output_str='ok')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from engine.app import open_store
 from engine.clock import MILLISECOND, SECOND
-from engine.hooks.layout import Place
+from engine.hooks.daemons import State, daemons, is_over, need, need_no_more
+from engine.hooks.layout import CLOSED, Place
 from engine.hooks.process import PidRecord, write_record
 from engine.hooks.turn import Turn
 from engine.liveness import identity, own_identity
@@ -86,3 +88,59 @@ def test_the_turn_is_one_hooks_at_a_time_and_over_with_its_process(tmp_path: Pat
     child.kill()
     child.wait()
     assert second.take()
+
+
+def test_how_a_daemon_stands_is_read_from_its_traces(tmp_path: Path) -> None:
+    crawl, place = Place(tmp_path / "crawl"), Place(tmp_path / "snap")
+    for one in (crawl, place):
+        one.private.mkdir(parents=True)
+    child = subprocess.Popen(["sleep", "60"])
+    known = {"pid": child.pid, "process": identity(child.pid), "machine": "m", "op": "o", "claim": 0}
+    late = place.traces("z", "on_Snapshot__05_z.daemon.bg.sh")
+    for traces in (
+        place.traces("a", "on_Snapshot__10_a.daemon.bg.sh"),
+        late,
+        crawl.traces("c", "on_Crawl__90_c.daemon.bg.sh"),
+    ):
+        write_record(traces.pid, PidRecord(**known, owner=own_identity(), began=time.time()))  # type: ignore[arg-type]
+    write_record(place.traces("b", "on_Snapshot__10_b.sh").pid, PidRecord(**known, owner="", began=0.0))  # type: ignore[arg-type]
+    found = list(daemons((crawl, place)))
+    assert [one.label for one in found] == [
+        "c/on_Crawl__90_c.daemon.bg.sh",
+        "z/on_Snapshot__05_z.daemon.bg.sh",
+        "a/on_Snapshot__10_a.daemon.bg.sh",
+    ]
+    daemon = found[1]
+    assert daemon.state(60.0) is State.CHANGING, "it has not spoken yet"
+    assert daemon.state(0.0) is State.SETTLED, "nobody waits for ever"
+    late.stdout.write_text("up")
+    assert daemon.state(60.0) is State.SETTLED
+    late.dismissed.touch()
+    assert daemon.state(60.0) is State.CHANGING, "it is just being ended"
+    child.kill()
+    child.wait()
+    assert daemon.state(60.0) is State.DISMISSED
+    late.dismissed.unlink()
+    assert daemon.state(60.0) is State.SETTLED, "its worker lives and sees to it"
+    gone = f"{own_identity().rpartition(' ')[0]} 1"
+    write_record(late.pid, PidRecord(**known, owner=gone, began=0.0))  # type: ignore[arg-type]
+    assert daemon.state(60.0) is State.CHANGING, "it died with its worker: its op runs again"
+    late.exit.write_text("0")
+    assert daemon.state(60.0) is State.SETTLED, "it ended by itself"
+
+
+def test_daemons_are_over_when_all_is_that_is_known_to_need_them(tmp_path: Path) -> None:
+    crawl, place, other = (Place(tmp_path / name) for name in ("crawl", "snap", "other"))
+    for one in (crawl, place, other):
+        one.private.mkdir(parents=True)
+        assert not is_over(one)
+        (one.private / CLOSED).touch()
+        assert is_over(one)
+    hooks = [one.traces("p", "on_Snapshot__10_p.sh") for one in (place, other)]
+    need((crawl, place), hooks[0])
+    need((crawl, other), hooks[1])
+    assert not any(map(is_over, (crawl, place, other)))
+    need_no_more((crawl, place), hooks[0])
+    assert (is_over(crawl), is_over(place)) == (False, True)
+    need_no_more((crawl, other), hooks[1])
+    assert is_over(crawl)
