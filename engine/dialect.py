@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
     JSON,
     URL,
+    BigInteger,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     Table,
     TableValuedAlias,
+    Text,
+    TypeDecorator,
+    bindparam,
     cast,
     create_engine,
     event,
@@ -34,7 +40,10 @@ from sqlalchemy.exc import (
     NotSupportedError,
     ProgrammingError,
 )
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import NullType
 
 from engine.clock import SECOND, Clock, SystemClock
 from engine.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
@@ -211,6 +220,45 @@ def insert_or_ignore(connection: Connection, table: Table) -> Any:
     """An INSERT that leaves rows alone whose key is taken."""
     dialect_insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     return dialect_insert(table).on_conflict_do_nothing()
+
+
+class Among(FunctionElement[Any]):
+    """``column`` is one of the keys bound to ``name``: a single parameter, so that the statement has one text."""
+
+    # not Boolean: on SQLite that would be compared with 1, which no index serves
+    type = NullType()
+    name = "among"
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[int], name: str) -> None:
+        super().__init__(column, bindparam(name, type_=_Keys()))
+
+
+class _Keys(TypeDecorator[Sequence[int]]):
+    """Surrogates as one value: a JSON text or an array."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        return Text() if dialect.name == "sqlite" else postgresql.ARRAY(BigInteger())
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> Any:
+        return json.dumps(value) if dialect.name == "sqlite" else value
+
+
+@compiles(Among, "sqlite")
+def _among_json(element: Among, compiler: Any, **options: Any) -> str:
+    column, keys = element.clauses
+    return (
+        f"{compiler.process(column, **options)} IN (SELECT value FROM json_each({compiler.process(keys, **options)}))"
+    )
+
+
+@compiles(Among, "postgresql")
+def _among_array(element: Among, compiler: Any, **options: Any) -> str:
+    column, keys = element.clauses
+    return f"{compiler.process(column, **options)} = ANY ({compiler.process(keys, **options)})"
 
 
 def json_strings(connection: Connection, column: ColumnElement[str]) -> TableValuedAlias:

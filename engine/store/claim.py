@@ -17,11 +17,12 @@ from typing import Any
 from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, select, update
 
 from engine.clock import SECOND, Micros
+from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import AttemptState, Lease, OpStatus
 from engine.store.batches import batches
 from engine.store.bulk import execute_many
-from engine.store.rows import op_from_row, stored_error
+from engine.store.rows import OP_COLUMNS, op_from_row, stored_error
 from engine.store.schema import attempt, lane, op, queue, workflow
 from engine.store.types import Claim, ClaimRequest, LeasedOp
 
@@ -156,17 +157,10 @@ def _shared_room(visited: _Lane, lanes: Sequence[_Lane]) -> int | None:
     return min(bounded) if bounded else None
 
 
-#: An op with what a claim hands out of its queue and workflow.
+#: An op with what a claim hands out of its queue and workflow, and what a claim itself must know.
 OP = (
-    select(op, queue.c.key.label("queue_key"))
-    .add_columns(
-        workflow.c.id.label("workflow_id"),
-        workflow.c.site.label("workflow_site"),
-        workflow.c.name.label("workflow_name"),
-        workflow.c.status.label("workflow_status"),
-        workflow.c.input_json.label("workflow_input"),
-        workflow.c.metadata_json.label("workflow_metadata"),
-    )
+    select(*OP_COLUMNS, op.c.workflow_pk, op.c.lane_pk, op.c.queue_pk, op.c.status, op.c.token)
+    .add_columns(op.c.attempts, op.c.claims, op.c.fence, op.c.planned_json)
     .join(workflow, workflow.c.pk == op.c.workflow_pk)
     .join(queue, queue.c.pk == op.c.queue_pk)
 )
@@ -178,14 +172,14 @@ _READY = (
     .limit(bindparam("count"))
     .with_for_update(of=op, skip_locked=True)
 )
-_MORE_READY = _READY.where(op.c.pk.not_in(bindparam("seen", expanding=True)))
+_MORE_READY = _READY.where(~Among(op.c.pk, "seen"))
 
 
 def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now: Micros) -> list[Any]:
     asked = {"lane": lane_pk, "now": now, "count": count}
     if seen:
-        return list(connection.execute(_MORE_READY, asked | {"seen": sorted(seen)}))
-    return list(connection.execute(_READY, asked))
+        return list(connection.execute(_MORE_READY, asked | {"seen": sorted(seen)}).all())
+    return list(connection.execute(_READY, asked).all())
 
 
 _DUTIES = (
@@ -245,7 +239,7 @@ def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: 
 _ATTEMPT = insert(attempt)
 _LEASE = (
     update(op)
-    .where(op.c.pk.in_(bindparam("pks", expanding=True)))
+    .where(Among(op.c.pk, "pks"))
     .values(
         # a canceled op stays canceled under its resolve-only lease
         status=case((op.c.status == OpStatus.READY.value, OpStatus.RUNNING.value), else_=op.c.status),

@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import BigInteger, BindParameter, Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, delete, insert, select, update
 
 from engine.clock import Micros
+from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import EdgeKind, OpStatus, WorkflowStatus
 from engine.store.batches import batches
@@ -234,20 +235,19 @@ class Consequences:
 
 # Built once, see claim.py.
 
-_PKS: BindParameter[list[int]] = bindparam("pks", expanding=True)
 _COUNTERS = ("pending", "active", "succeeded", "failed", "dropped")
 
-_EDGES = update(edge).where(edge.c.target_pk.in_(_PKS), ~edge.c.satisfied).values(satisfied=True)
+_EDGES = update(edge).where(Among(edge.c.target_pk, "pks"), ~edge.c.satisfied).values(satisfied=True)
 _SATISFY = _EDGES.returning(edge.c.op_pk)
 _SATISFY_LAX = _EDGES.where(edge.c.kind != EdgeKind.SUCCESS.value).returning(edge.c.op_pk)
 _SATISFY_SETTLED = _EDGES.where(edge.c.kind.in_([EdgeKind.SETTLED.value, EdgeKind.BEGUN.value])).returning(edge.c.op_pk)
 _DOOMED = select(edge.c.op_pk, edge.c.target_pk).where(
-    edge.c.target_pk.in_(_PKS), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
+    Among(edge.c.target_pk, "pks"), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
 )
-_DECREMENT = update(op).where(op.c.pk.in_(_PKS)).values(unmet=op.c.unmet - bindparam("count"))
+_DECREMENT = update(op).where(Among(op.c.pk, "pks")).values(unmet=op.c.unmet - bindparam("count"))
 _PROMOTE = (
     update(op)
-    .where(op.c.pk.in_(_PKS), op.c.status == OpStatus.PENDING.value, op.c.unmet <= 0)
+    .where(Among(op.c.pk, "pks"), op.c.status == OpStatus.PENDING.value, op.c.unmet <= 0)
     .values(
         status=OpStatus.READY.value,
         ready_at=case((op.c.not_before > bindparam("now"), op.c.not_before), else_=bindparam("now", type_=BigInteger)),
@@ -265,7 +265,7 @@ _COUNT = (
     .where(workflow.c.pk == bindparam("_pk"))
     .values({name: workflow.c[name] + bindparam(f"d_{name}") for name in _COUNTERS})
 )
-_STALLED = select(workflow.c.pk).where(workflow.c.pk.in_(_PKS), workflow.c.active == 0, workflow.c.pending > 0)
+_STALLED = select(workflow.c.pk).where(Among(workflow.c.pk, "pks"), workflow.c.active == 0, workflow.c.pending > 0)
 
 _ENDING = {OpStatus.FAILED.value: "failed", OpStatus.CANCELED.value: "was canceled"}
 
@@ -278,4 +278,4 @@ _STATUS = case(
     ((workflow.c.succeeded > 0) | (workflow.c.active > 0), WorkflowStatus.RUNNING.value),
     else_=WorkflowStatus.PENDING.value,
 )
-_RECKON = update(workflow).where(workflow.c.pk.in_(_PKS)).values(status=_STATUS, updated_at=bindparam("now"))
+_RECKON = update(workflow).where(Among(workflow.c.pk, "pks")).values(status=_STATUS, updated_at=bindparam("now"))

@@ -12,6 +12,7 @@ from typing import Any
 from engine.clock import Micros, rfc3339
 from engine.errors import OpError
 from engine.model import BackoffKind, JsonText, NewOp, Op, Record, RetryPolicy, Workflow, WorkflowStatus
+from engine.store.schema import op, queue, workflow
 
 _NANOS = 1_000
 
@@ -101,27 +102,33 @@ def _workflow(workflow_id: str, site: str, name: str, status: str, given: JsonTe
     )
 
 
+#: An op with what a claim hands out of its queue and workflow, in the order that :func:`op_from_row` unpacks.
+OP_COLUMNS = (
+    *(op.c.pk, op.c.id, op.c.kind, op.c.site, queue.c.key.label("queue_key"), op.c.dedup_key, op.c.parent_id),
+    *(op.c.input_json, op.c.metadata_json, op.c.retry_json, op.c.generation, op.c.created_at),
+    workflow.c.id.label("workflow_id"),
+    *(column.label(f"workflow_{column.name}") for column in (workflow.c.site, workflow.c.name, workflow.c.status)),
+    *(column.label(f"workflow_{column.name}") for column in (workflow.c.input_json, workflow.c.metadata_json)),
+)
+
+
 def op_from_row(row: Any) -> Op:
-    """A claim's row (op joined with workflow and queue) as the model's Op."""
+    """A row that begins with :data:`OP_COLUMNS` as the model's Op."""
+    pk, op_id, kind, site, key, dedup_key, parent_id, given, metadata, retry, generation, created_at, *of_workflow = (
+        row[: len(OP_COLUMNS)]
+    )
     return Op(
-        pk=row.pk,
-        id=row.id,
-        workflow=_workflow(
-            row.workflow_id,
-            row.workflow_site,
-            row.workflow_name,
-            row.workflow_status,
-            row.workflow_input,
-            row.workflow_metadata,
-        ),
-        kind=row.kind,
-        site=row.site,
-        queue=row.queue_key,
-        dedup_key=row.dedup_key,
-        parent_id=row.parent_id,
-        input=row.input_json,
-        metadata=_metadata(row.metadata_json),
-        retry=retry_policy(row.retry_json),
-        generation=row.generation,
-        created_at=row.created_at,
+        pk=pk,
+        id=op_id,
+        workflow=_workflow(*of_workflow),
+        kind=kind,
+        site=site,
+        queue=key,
+        dedup_key=dedup_key,
+        parent_id=parent_id,
+        input=given,
+        metadata=_metadata(metadata),
+        retry=retry_policy(retry),
+        generation=generation,
+        created_at=created_at,
     )

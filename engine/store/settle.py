@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, BindParameter, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, delete, func, insert, select, update
 
 from engine.clock import Micros
+from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Result
 from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
@@ -66,7 +67,7 @@ class Settling:
 
     def _load(self, pks: Sequence[int]) -> None:
         for batch in batches(pks):
-            self.rows.update({row.pk: row for row in self.connection.execute(_LOAD, {"pks": batch})})
+            self.rows.update({row.pk: row for row in self.connection.execute(_LOAD, {"pks": batch}).all()})
 
     def _is_current(self, settlement: Settlement) -> bool:
         row = self.rows.get(settlement.lease.op_pk)
@@ -127,7 +128,7 @@ class Settling:
         return {row.id: row.pk for row in self.connection.execute(query)} if ids else {}
 
     def _write(self, settlements: Sequence[Settlement]) -> None:
-        ops: dict[tuple[Any, ...], list[int]] = {}
+        ops: dict[_OpColumns, list[int]] = {}
         attempts: list[dict[str, Any]] = []
         results: list[dict[str, Any]] = []
         ended: dict[int, OpStatus] = {}
@@ -137,7 +138,7 @@ class Settling:
         for settlement in settlements:
             row = self.rows[settlement.lease.op_pk]
             change = _transition(row, settlement, self.now)
-            ops.setdefault(tuple(change.op.values()), []).append(row.pk)
+            ops.setdefault(change.op, []).append(row.pk)
             token = settlement.lease.token
             attempts.append(
                 {
@@ -156,7 +157,7 @@ class Settling:
                 continue
             self.consequences.moved(row.workflow_pk, OpStatus.RUNNING, change.status)
             if change.status is OpStatus.READY:
-                self.consequences.became_ready(row.lane_pk, change.op["ready_at"])
+                self.consequences.became_ready(row.lane_pk, change.op.ready_at)
                 if change.attempt == AttemptState.RETRIED:
                     settled_once.append(row.pk)
             else:
@@ -165,7 +166,7 @@ class Settling:
             return
         for columns, pks in ops.items():
             for batch in batches(pks):
-                self.connection.execute(_UPDATE_OP, dict(zip(_OP_COLUMNS, columns, strict=True)) | {"pks": batch})
+                self.connection.execute(_UPDATE_OP, columns._asdict() | {"pks": batch})
         execute_many(self.connection, _UPDATE_ATTEMPT, attempts)
         for batch in batches(replaced):
             self.connection.execute(_FORGET_RESULTS, {"pks": batch})
@@ -228,11 +229,22 @@ def wake_capped(connection: Connection, queues: Iterable[int | None], now: Micro
         connection.execute(_WAKE_CAPPED, {"pks": batch, "now": now})
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _OpColumns(NamedTuple):
+    """What an outcome writes into its op's row; ``refund`` and ``bump`` change the attempts and the generation."""
+
+    status: str
+    now: Micros
+    ready_at: Micros = 0
+    fence: int | None = None
+    planned: JsonText | None = None
+    refund: int = 0
+    bump: int = 0
+
+
+class _Change(NamedTuple):
     status: OpStatus
     attempt: AttemptState
-    op: dict[str, Any]
+    op: _OpColumns
     error: str | None = None
     result: dict[str, Any] | None = None
 
@@ -243,15 +255,15 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
     if row.status == OpStatus.CANCELED:
         if isinstance(outcome, Interrupted):
             return _Change(
-                OpStatus.CANCELED, AttemptState.INTERRUPTED, _op_columns(OpStatus.CANCELED, now, fence=row.fence)
+                OpStatus.CANCELED, AttemptState.INTERRUPTED, _OpColumns(OpStatus.CANCELED.value, now, fence=row.fence)
             )
-        return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _op_columns(OpStatus.CANCELED, now, fence=None))
+        return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _OpColumns(OpStatus.CANCELED.value, now))
     match outcome:
         case Succeeded(result=produced):
             return _Change(
                 OpStatus.SUCCEEDED,
                 AttemptState.SUCCEEDED,
-                _op_columns(OpStatus.SUCCEEDED, now, fence=None),
+                _OpColumns(OpStatus.SUCCEEDED.value, now),
                 result=_result_row(row.pk, produced, None, now),
             )
         case Failed(error=error):
@@ -259,7 +271,7 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             return _Change(
                 OpStatus.FAILED,
                 AttemptState.FAILED,
-                _op_columns(OpStatus.FAILED, now, fence=row.fence),
+                _OpColumns(OpStatus.FAILED.value, now, fence=row.fence),
                 text,
                 _result_row(row.pk, Result(), text, now),
             )
@@ -267,7 +279,7 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             planned = row.planned_json or error_json(OpError("lease_lost", "the op was given up"), now)
             text = error_json(stored_error(planned), now)
             # the generation was closed in the inbox: running the op again needs another one
-            columns = _op_columns(OpStatus.FAILED, now, fence=None) | {"bump": 1}
+            columns = _OpColumns(OpStatus.FAILED.value, now, bump=1)
             return _Change(
                 OpStatus.FAILED, AttemptState.FAILED, columns, text, _result_row(row.pk, Result(), text, now)
             )
@@ -276,20 +288,14 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             return _Change(
                 OpStatus.READY,
                 AttemptState.RETRIED,
-                _op_columns(OpStatus.READY, now, ready_at=at, fence=row.fence),
+                _OpColumns(OpStatus.READY.value, now, ready_at=at, fence=row.fence),
                 text,
                 _result_row(row.pk, Result(), text, now),
             )
         case Interrupted(reason=reason, at=at):
-            columns = _op_columns(OpStatus.READY, now, ready_at=max(at, now), fence=row.fence, planned=row.planned_json)
+            columns = _OpColumns(OpStatus.READY.value, now, max(at, now), row.fence, row.planned_json, refund=1)
             text = error_json(OpError("interrupted", reason), now)
-            return _Change(OpStatus.READY, AttemptState.INTERRUPTED, columns | {"refund": 1}, text)
-
-
-def _op_columns(
-    status: OpStatus, now: Micros, *, ready_at: Micros = 0, fence: int | None, planned: str | None = None
-) -> dict[str, Any]:
-    return dict(zip(_OP_COLUMNS, (status.value, now, ready_at, fence, planned, 0, 0), strict=True))
+            return _Change(OpStatus.READY, AttemptState.INTERRUPTED, columns, text)
 
 
 def _result_row(pk: int, produced: Result, error: str | None, now: Micros) -> dict[str, Any]:
@@ -315,32 +321,30 @@ def _kept(settlement: Settlement) -> Result:
 
 # Built once, see claim.py.
 
-_PKS: BindParameter[list[int]] = bindparam("pks", expanding=True)
 
 _LOAD = (
     select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
     .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
-    .where(op.c.pk.in_(_PKS))
+    .where(Among(op.c.pk, "pks"))
     .order_by(op.c.pk)
     .with_for_update()
 )
-_FORGET_RESULTS = delete(result).where(result.c.op_pk.in_(_PKS))
+_FORGET_RESULTS = delete(result).where(Among(result.c.op_pk, "pks"))
 _INSERT_RESULT = insert(result)
 _INSERT_LINE = insert(log_line)
 _DROP_RESERVATIONS = (
-    update(op).where(op.c.status == UNBORN, op.c.reserved_by.in_(_PKS)).values(reserved_by=None, spec_hash="")
+    update(op).where(op.c.status == UNBORN, Among(op.c.reserved_by, "pks")).values(reserved_by=None, spec_hash="")
 )
-_CAPPED = select(queue.c.pk).where(queue.c.pk.in_(_PKS), queue.c.max_in_flight.is_not(None))
+_CAPPED = select(queue.c.pk).where(Among(queue.c.pk, "pks"), queue.c.max_in_flight.is_not(None))
 _WAKE_CAPPED = (
     update(lane)
     .where(lane.c.queue_pk.in_(_CAPPED), lane.c.eligible_at > bindparam("now"))
     .values(eligible_at=bindparam("now"))
 )
 
-_OP_COLUMNS = ("status", "now", "ready_at", "fence", "planned", "refund", "bump")
 _UPDATE_OP = (
     update(op)
-    .where(op.c.pk.in_(_PKS))
+    .where(Among(op.c.pk, "pks"))
     .values(
         status=bindparam("status"),
         updated_at=bindparam("now"),

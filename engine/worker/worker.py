@@ -51,6 +51,8 @@ class Slot:
     detached: bool = False
     #: The outcome is on its way into the database: nothing may cancel that.
     settling: bool = False
+    #: Counted among the ops that run.
+    counted: bool = True
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class Worker:
     _looked: float = -math.inf
     _next_due: Micros | None = None
     _places: Places = field(init=False)
+    _running: int = 0
 
     def __post_init__(self) -> None:
         self.committer.crew = self
@@ -137,7 +140,7 @@ class Worker:
 
     def running(self) -> int:
         """Ops that somebody waits for and that have no outcome yet."""
-        return sum(not (slot.detached or slot.settling) for slot in self._slots.values())
+        return self._running
 
     def appetite(self) -> ClaimRequest | None:
         """What this worker has room for; counted rounds are the loop's alone."""
@@ -151,6 +154,7 @@ class Worker:
         for leased in claim.leased:
             slot = Slot(leased)
             self._slots[leased.lease.token] = slot
+            self._running += 1
             slot.task = asyncio.create_task(self._work(slot))
             slot.task.add_done_callback(_note_bug)
         self._next_due = claim.next_due
@@ -194,9 +198,11 @@ class Worker:
             outcome = await self._outcome(slot)
             if outcome is not None:
                 slot.settling = True
+                self._discount(slot)
                 await self._settle(leased, outcome)
         finally:
             self._slots.pop(leased.lease.token, None)
+            self._discount(slot)
             self.wake.ring()
 
     def _began(self, slot: Slot) -> None:
@@ -206,8 +212,13 @@ class Worker:
 
     def _detach(self, slot: Slot) -> None:
         slot.detached = True
+        self._discount(slot)
         self._leave(slot)
         self.wake.ring()
+
+    def _discount(self, slot: Slot) -> None:
+        self._running -= slot.counted
+        slot.counted = False
 
     def _leave(self, slot: Slot) -> None:
         if slot.entered:
