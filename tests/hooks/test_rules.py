@@ -21,7 +21,7 @@ OWN = """case "$*" in *a.test/extra*) exit 10;; esac\n"""
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, list[tuple[Any, ...]]]:
     """A crawl after its end, and what its row of a background hook was while that ran: state, text, exit code."""
-    lab = Lab(tmp_path_factory.mktemp("rules"))
+    lab = Lab(tmp_path_factory.mktemp("rules"), "hookConfig: {M_WORD: site, M_SITE: site}\n")
     folder = lab.folder
     seed = [
         record(type="Machine", _method="update", key="config/M_WORD", value="machine"),
@@ -178,7 +178,7 @@ def test_what_a_hook_sets_for_its_machine_holds_for_the_hooks_after_it_unless_th
     run: Run,
 ) -> None:
     env = environment(run[0], "first")
-    assert (env["M_WORD"], env["M_OTHER"]) == ("machine", "crawl")
+    assert (env["M_SITE"], env["M_WORD"], env["M_OTHER"]) == ("site", "machine", "crawl")
     assert env["PATH"] == os.environ["PATH"]
     assert "sets nothing" in result(run[0], "seed", "warnings")["warnings"]
 
