@@ -1,4 +1,4 @@
-"""A real worker process over a lab's folder: its arguments are FOLDER MACHINE; it works until idle."""
+"""A real worker process over a lab's folder: its arguments are FOLDER MACHINE [on]; without ``on`` until idle."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from engine.worker.options import Silent
 
 
 def main() -> None:
-    """Work until nothing is left to do."""
+    """Work until nothing is left to do, or on and on."""
     folder = Path(sys.argv[1])
     settings = Settings(
         engine_db=str(folder / "engine.db"),
         sites_dir=folder / "sites",
         manifest_dirs=(ManifestDirectory(folder / "plugins", "flag"),),
     )
-    options = WorkerOptions(until_idle=True, machine_id=sys.argv[2], js_processes=1, lease_duration=10 * SECOND)
+    options = WorkerOptions(
+        until_idle=sys.argv[3:] != ["on"], machine_id=sys.argv[2], js_processes=1, lease_duration=10 * SECOND
+    )
     run_worker(settings, discover(settings), options, Silent())
 
 
