@@ -63,6 +63,8 @@ class Fired:
     #: Schedules whose due time came to nothing, and why.
     refused: list[tuple[str, str]] = field(default_factory=list)
     made_ready: int = 0
+    #: The instant of the look.
+    at: Micros = 0
     #: Rows looked at.
     seen: int = 0
 

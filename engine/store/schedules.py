@@ -188,9 +188,9 @@ class Schedules:
         look = Look(now=now, worker=worker, placed=placed, verbs=verbs)
         pks = [row.pk for row in rows]
         try:
-            return self._take(look, pks) if pks else Fired()
+            return self._take(look, pks) if pks else Fired(at=now)
         except _REFUSED:
-            fired = Fired()
+            fired = Fired(at=now)
             for pk in pks:
                 fired.add(self._alone(replace(look, verbs=verbs - len(fired.verbs)), pk))
             return fired
@@ -211,7 +211,7 @@ class Schedules:
 
     def _take(self, look: Look, pks: Sequence[int]) -> Fired:
         with self._database.write() as connection:
-            fired = Round(connection, look, self._lane).run(pks)
+            fired = Round(connection, look, self._lane, Fired(at=look.now)).run(pks)
             if fired.made_ready:
                 changes.announce(connection, self._database)
             return fired

@@ -19,6 +19,7 @@ from engine.model import NewOp, NewWorkflow
 from engine.plugins.site import Site
 from engine.schedules import VerbTarget
 from engine.store.firing import HOLD, Firing
+from engine.store.schedules import BATCH
 from engine.store.store import Store
 from engine.worker.database import DatabaseThread
 from engine.worker.options import Observer
@@ -78,7 +79,10 @@ class Timer:
         """Whether something that was due is on its way to its workflow, here or in another worker."""
         if self._unseen or self._verbs:
             return True
-        return await self.database.until_done(self.store.schedules.held, self.sites)
+        return await self.database.until_done(self._pending)
+
+    def _pending(self) -> bool:
+        return self.store.schedules.held(self.sites) or bool(self._due_here(self.store.clock.now()))
 
     async def run(self) -> None:
         """Fire until canceled."""
@@ -112,8 +116,9 @@ class Timer:
             if fired.workflows:
                 self.wake.ring()
             await self._extend()
-            if not fired.seen:
-                return await self.database.until_done(schedules.next_look, self.sites, self.store.clock.now())
+            if fired.seen < BATCH:
+                # what is still due then has another step to take, what was due before is in other hands
+                return await self.database.until_done(schedules.next_look, self.sites, fired.at - 1)
 
     def _due_here(self, now: Micros) -> list[str]:
         """The sites with something due whose databases are at hand."""
