@@ -12,6 +12,7 @@ from py_mini_racer import MiniRacer
 
 from engine.resources import resource
 from tests.js.harness import Bench
+from tests.migrated import engine_db
 from tests.worker.lab import Lab, js
 
 #: Objects of the author's own; what is in them is not ours to document.
@@ -45,7 +46,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_every_member_of_a_scripts_ctx_is_documented(tmp_path: Path) -> None:
-    lab = Lab(str(tmp_path / "engine.db"), tmp_path)
+    lab = Lab(engine_db(tmp_path), tmp_path)
     lab.write("scripts/show.js", f"{MEMBERS}module.exports = (ctx) => members(ctx, '')")
     lab.run(js("a", "show"))
     found = lab.result("a")["data"]
@@ -54,7 +55,7 @@ def test_every_member_of_a_scripts_ctx_is_documented(tmp_path: Path) -> None:
 
 
 def test_every_member_of_a_verbs_ctx_is_documented(tmp_path: Path) -> None:
-    lab = Lab(str(tmp_path / "engine.db"), tmp_path)
+    lab = Lab(engine_db(tmp_path), tmp_path)
     lab.write("verbs/show.js", f"{MEMBERS}__verb__('show', {{}}); function show(ctx) {{ return members(ctx, '') }}")
     found = json.loads(lab.verb("show").verb_data_json)
     assert {"setTargetOpID", "command.name"} <= set(found)

@@ -13,6 +13,7 @@ from engine.model import Dependency, NewOp, Result, Validators
 from engine.plugins.site import HttpSettings
 from engine.runners.base import RunFailed
 from engine.runners.http_request import read_request
+from tests.migrated import engine_db
 from tests.runners.ops import Context, data_of, fetch_op, get, with_runner
 from tests.servers import Call, Route, Server, in_turn, page, redirect, serve, status
 from tests.worker.lab import MANIFEST, SITE, Lab, js
@@ -56,7 +57,7 @@ class Reader:
 
 def test_a_page_that_has_not_changed_is_not_sent_again_whichever_worker_asks(tmp_path: Path) -> None:
     """HTTP-80, HTTP-81, HTTP-82: three crawls of three workers; scripts see whether there is something new."""
-    lab = Lab(str(tmp_path / "engine.db"), tmp_path)
+    lab = Lab(engine_db(tmp_path), tmp_path)
     lab.write("site.yaml", f"{MANIFEST}http: {{conditional: true}}\n")
     lab.write(
         "scripts/read.js",

@@ -15,6 +15,7 @@ from engine.model import Dependency, NewOp, RetryPolicy
 from engine.plugins.manifest import InvalidManifest, load_site
 from engine.plugins.site import HttpSettings, Proxies
 from tests import warm
+from tests.migrated import engine_db
 from tests.runners.ops import Context, body_of, data_of, fetch, fetch_failing, fetch_op, get, with_runner
 from tests.runners.socks import serve_socks
 from tests.servers import Call, in_turn, page, refused, serve, status
@@ -24,7 +25,7 @@ from tests.worker.lab import MANIFEST, SITE, Lab
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     """A site with a real engine DB and worker."""
-    return Lab(str(tmp_path / "engine.db"), tmp_path)
+    return Lab(engine_db(tmp_path), tmp_path)
 
 
 def rotating(lab: Lab, *urls: str) -> None:

@@ -17,6 +17,7 @@ from engine.runners.base import Refund
 from engine.runners.http import HttpRunner
 from engine.runners.http_robots import AGE, LONGEST_DELAY, PAUSE
 from tests.fakes import FakeClock
+from tests.migrated import engine_db
 from tests.runners.ops import Context, fetch, fetch_failing, fetch_op, get, with_runner
 from tests.servers import Route, hangs_up, in_turn, page, redirect, refused, serve, status
 from tests.worker.lab import MANIFEST, SITE, Lab
@@ -34,7 +35,7 @@ def denied(url: str, http: HttpSettings = OBEYING, **more: Any) -> OpError:
 
 def test_a_disallowed_url_is_never_requested(tmp_path: Path) -> None:
     """HTTP-90, HTTP-91: nor does it take a turn of the proxies; what is allowed goes on beside it."""
-    lab = Lab(str(tmp_path / "engine.db"), tmp_path)
+    lab = Lab(engine_db(tmp_path), tmp_path)
     with serve({"/robots.txt": PRIVATE, "*": page("page")}) as proxy:
         urls = json.dumps([proxy.url])
         lab.write("site.yaml", f"{MANIFEST}http: {{robots: obey, proxies: {{urls: {urls}}}}}\n")

@@ -25,6 +25,7 @@ from engine.store.store import Store
 from engine.store.types import ClaimRequest, LeasedOp, Settlement, SettleReport
 from engine.worker.options import Silent
 from tests.factories import SITE, claim, claim_one, new_op, run_all, statuses, submit, succeed
+from tests.migrated import engine_db
 from tests.worker.lab import Lab, js
 
 BUMP = "UPDATE counter SET n = n + 1"
@@ -34,7 +35,7 @@ SHORT: Micros = SECOND // 5
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     """A lab whose site counts in a table, by the script ``bump``."""
-    made = Lab(str(tmp_path / "engine.db"), tmp_path)
+    made = Lab(engine_db(tmp_path), tmp_path)
     made.write("migrations/001_counter.sql", "CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0);")
     made.write("scripts/bump.js", script(""))
     migrate(site_db(made), made.registry.site(SITE), lambda path, session: None, FixedClock())
