@@ -1,4 +1,4 @@
-"""Sites with frozen isolates: nothing crosses from one op to the next (JS-60 to JS-69)."""
+"""Sites with frozen isolates: nothing crosses from one op to the next (JS-80 to JS-89)."""
 
 from __future__ import annotations
 
@@ -161,13 +161,13 @@ PATHS = [
 
 
 def test_whatever_leads_to_something_shared_leads_to_something_frozen(warm: Warm) -> None:
-    """JS-61"""
+    """JS-81"""
     listed = ",".join(f"[{json.dumps(path)}, () => {path}]" for path in PATHS)
     assert warm.run(f"return [{listed}].filter(([, get]) => !Object.isFrozen(get())).map(([path]) => path)") == []
 
 
 def test_what_an_op_changes_is_as_before_for_the_next(warm: Warm) -> None:
-    """JS-61: by assignment, definition, deletion and a changed prototype."""
+    """JS-81: by assignment, definition, deletion and a changed prototype."""
     listed = ",".join(f"() => {path}" for path in PATHS)
     attack = f"""
       for (const get of [{listed}]) {{
@@ -264,7 +264,7 @@ def test_what_an_op_changes_is_as_before_for_the_next(warm: Warm) -> None:
          "promises", "toJSON", "JSON", "console"],
 )  # fmt: skip
 def test_nothing_of_an_op_is_there_for_the_next(warm: Warm, first: str, second: str, expected: Any) -> None:
-    """JS-61: in one and the same isolate."""
+    """JS-81: in one and the same isolate."""
     warm.run("return 1")
     isolate = warm.isolate
     warm.main(f"module.exports = function (ctx) {{{first}\n}}", input={})
@@ -273,7 +273,7 @@ def test_nothing_of_an_op_is_there_for_the_next(warm: Warm, first: str, second: 
 
 
 def test_modules_are_evaluated_anew_for_every_op_and_once_within_it(warm: Warm) -> None:
-    """JS-60"""
+    """JS-80"""
     (warm.folder / "state.js").write_text("let count = 0; exports.next = () => ++count; exports.list = []")
     (warm.folder / "table.json").write_text('{"rows": []}')
     body = """require('./state').list.push(1); require('./table').rows.push(1);
@@ -283,7 +283,7 @@ def test_modules_are_evaluated_anew_for_every_op_and_once_within_it(warm: Warm) 
 
 
 def test_an_edited_module_is_read_again(warm: Warm) -> None:
-    """JS-60"""
+    """JS-80"""
     answers = []
     for text in ("exports.v = 1", "exports.v = 2"):
         (warm.folder / "edited.js").write_text(text)
@@ -292,7 +292,7 @@ def test_an_edited_module_is_read_again(warm: Warm) -> None:
 
 
 def test_work_that_an_op_leaves_unfinished_never_goes_on(own: Warm) -> None:
-    """JS-62: an op is not waited for longer than for its result; what it left pending dies with its isolate."""
+    """JS-82: an op is not waited for longer than for its result; what it left pending dies with its isolate."""
     own.run("return 1")
     isolate = own.isolate
     own.run("new Promise(() => {}).then(() => ctx.log('never')); (async () => { await new Promise(() => {}) })()")
@@ -306,7 +306,7 @@ def test_work_that_an_op_leaves_unfinished_never_goes_on(own: Warm) -> None:
 
 
 def test_microtasks_left_behind_belong_to_their_op(own: Warm) -> None:
-    """JS-62"""
+    """JS-82"""
     own.run("(async () => { for (let i = 0; i < 50; i++) await i; ctx.log('mine') })()")
     assert own.host is not None
     assert [line.message for line in own.host.effects.logs] == ["mine"]
@@ -327,7 +327,7 @@ def test_microtasks_left_behind_belong_to_their_op(own: Warm) -> None:
     ids=["throw", "result", "loop", "microtasks", "never", "memory"],
 )
 def test_an_isolate_in_which_something_went_wrong_is_thrown_away(own: Warm, body: str, code: str) -> None:
-    """JS-63"""
+    """JS-83"""
     with pytest.raises(OpError) as caught:
         own.run(body, seconds=0.5 if code == "js_timeout" else 60)
     assert caught.value.code == code
@@ -336,7 +336,7 @@ def test_an_isolate_in_which_something_went_wrong_is_thrown_away(own: Warm, body
 
 
 def test_an_isolate_serves_a_number_of_ops_and_no_other_site(tmp_path: Path) -> None:
-    """JS-63"""
+    """JS-83"""
     own = Warm(tmp_path, WarmIsolates(ops=2))
     own.run("return 1")
     first = own.isolate
@@ -349,7 +349,7 @@ def test_an_isolate_serves_a_number_of_ops_and_no_other_site(tmp_path: Path) -> 
 
 
 def test_an_isolate_whose_heap_has_grown_is_thrown_away(own: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JS-63"""
+    """JS-83"""
     monkeypatch.setattr(frozen, "_LOOK_EVERY", 1)
     own.run("return 1")
     assert own.isolate
@@ -389,12 +389,12 @@ def test_an_isolate_whose_heap_has_grown_is_thrown_away(own: Warm, monkeypatch: 
     ],
 )  # fmt: skip
 def test_ordinary_scripts_run_as_elsewhere(warm: Warm, expression: str, expected: Any) -> None:
-    """JS-64: above all, what is frozen can be given to objects that inherit it."""
+    """JS-84: above all, what is frozen can be given to objects that inherit it."""
     assert warm.run(f"return {expression}") == expected
 
 
 def test_positions_of_errors_are_the_authors_in_every_op(own: Warm) -> None:
-    """JS-64"""
+    """JS-84"""
     own.run("return 1")
     for _ in range(2):
         with pytest.raises(OpError) as caught:

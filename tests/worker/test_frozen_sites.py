@@ -1,4 +1,4 @@
-"""Ops of a site that chose frozen isolates (JS-60, JS-63), and of one that chose nothing (JS-2)."""
+"""Ops of a site that chose frozen isolates (JS-80, JS-83), and of one that chose nothing (JS-2)."""
 
 from __future__ import annotations
 
