@@ -8,39 +8,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from engine.clock import SECOND, Clock
+from engine.clock import Clock
 from engine.errors import OpError, SiteError, UsageError
-from engine.js.charset import decode_body
 from engine.js.ports import Ask, CycleAnswer, EngineReads, SessionSpec
-from engine.lifecycle.catalog import TESTS, Version, discover, find, jobs_root, read_version, shared_root
+from engine.lifecycle.catalog import Version, discover, find, jobs_root, read_version
 from engine.lifecycle.chain import Cycle, Plan
 from engine.lifecycle.cycle import CycleRun, Fetched, Outcome
-from engine.lifecycle.extensions import Extension
-from engine.lifecycle.hooks import Hooks, find_hooks
+from engine.lifecycle.hooks import Hooks
 from engine.lifecycle.job import Job
 from engine.lifecycle.journal import Journal
 from engine.lifecycle.ledger import Ledger
+from engine.lifecycle.means import Databases, Means
 from engine.lifecycle.request import first_request
-from engine.lifecycle.scripts import CycleContext, JobScripts, scope_of
+from engine.lifecycle.scripts import CycleContext, scope_of
 from engine.model import LogLine
 from engine.plugins.site import Site
-from engine.projection.session import Database
 
-#: Versions whose jobs a process remembers.
-_VERSIONS = 100
 _GIVEN_UP = "the cycle was given up: its op failed or was canceled"
-
-
-class Databases(Protocol):
-    """The site DBs of this process."""
-
-    def database(self, site: Site) -> Database:
-        """The site's DB."""
-        ...
 
 
 class Steps:
@@ -49,96 +37,21 @@ class Steps:
     def __init__(
         self, databases: Databases, reads: EngineReads | None, clock: Clock, settings: Mapping[str, Any]
     ) -> None:
-        self._databases = databases
-        self._reads = reads
-        self._clock = clock
-        #: ``env``: what hooks may read of the environment; ``version``: the engine's.
-        self._jobs = settings.get("jobs", {})
-        self._browser = settings.get("browser")
-        #: Jobs by the hash of their files.
-        self._versions: dict[str, tuple[Version, Job]] = {}
+        self._means = Means(databases, reads, clock, settings)
 
     def run(self, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> CycleAnswer:
         """Do a step, or what is left of it. Raises OpError, DatabaseBusy."""
-        return _Step(self, site, spec, task, ask).run()
+        if task["step"] in ("look", "test"):
+            from engine.lifecycle import trial
 
-    def database(self, site: Site) -> Database:
-        """The site's DB."""
-        return self._databases.database(site)
-
-    def scripts(self, site: Site, job: Job, version: Version, folder: Path) -> JobScripts:
-        """The scripts of a version."""
-        return JobScripts(
-            site=site.name,
-            job_id=job.id,
-            job_name=job.name,
-            files=version.files,
-            folder=folder,
-            shared=shared_root(site),
-            hook_seconds=job.hook_timeout / SECOND,
-            heap_bytes=site.js.heap_mb << 20,
-            env=self._jobs.get("env", {}),
-            user_agent=site.http.user_agent or "scraper",
-            engine_version=self._jobs.get("version", ""),
-        )
-
-    @cached_property
-    def extensions(self) -> tuple[Extension, ...]:
-        """What hooks have besides the bindings of their own."""
-        if self._browser is None:
-            return ()
-        from engine.browser.settings import BrowserSettings
-        from engine.lifecycle.browser import browser_extension
-
-        return (browser_extension(BrowserSettings(**self._browser)),)
-
-    def found(self, scripts: JobScripts) -> frozenset[str]:
-        """The hooks that scripts define. Raises OpError ``job_scripts_invalid``."""
-        return find_hooks(scripts, self._clock, self.extensions)
-
-    def pinned(self, ledger: Ledger, version: str) -> tuple[Version, Job]:
-        """A version that an iteration used, and its job. Raises OpError where there is none any more."""
-        known = self._versions.get(version)
-        if known is None:
-            files = ledger.version(version) or ledger.last_version()
-            if files is None:
-                raise OpError("unknown_version", f"the site database has no version {version} of the job any more")
-            known = files, files.job(Path("jobs"))
-            if len(self._versions) >= _VERSIONS:
-                self._versions.clear()
-            self._versions[files.hash] = known
-        return known
-
-    def opened(self, scripts: JobScripts, ask: Ask) -> Hooks:
-        """The hooks of scripts; to be closed."""
-        hooks = Hooks(scripts, self._clock, ask, self.extensions)
-        hooks.alive = lambda: ask("alive", {})
-        return hooks
-
-    def body(self, sha256: str, content_type: str) -> str:
-        """A stored body as text. Raises OpError."""
-        if self._reads is None:
-            return ""
-        try:
-            return decode_body(self._reads.blob(sha256), content_type)
-        except KeyError:
-            raise OpError("artifact_pruned", "the body of the fetch was pruned") from None
-
-    def dependency(self, spec: SessionSpec, op_id: str) -> dict[str, Any]:
-        """The result of an op of the workflow; empty where it has none."""
-        found = None if self._reads is None else self._reads.dependency(spec.workflow_id, op_id)
-        plain = {} if found is None else json.loads(found)
-        return plain if isinstance(plain, dict) else {}
-
-    @property
-    def clock(self) -> Clock:
-        """The engine's clock."""
-        return self._clock
+            asked = trial.look if task["step"] == "look" else trial.run
+            return CycleAnswer(asked(self._means, site, task))
+        return _Step(self._means, site, spec, task, ask).run()
 
 
 class _Step:
-    def __init__(self, steps: Steps, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> None:
-        self._steps = steps
+    def __init__(self, means: Means, site: Site, spec: SessionSpec, task: Mapping[str, Any], ask: Ask) -> None:
+        self._means = means
         self._site = site
         self._spec = spec
         self._task = task
@@ -155,49 +68,12 @@ class _Step:
             "finished": self._finished,
             "outbox": self._outbox,
             "delivered": self._delivered,
-            "look": self._look,
-            "test": self._test,
         }
         self._answer.value = steps[self._task["step"]]()
         return self._answer
 
     def _say(self, level: str, message: str) -> None:
-        self._answer.logs.append(LogLine(at=self._steps.clock.now(), level=level, message=message))
-
-    # for the author
-
-    def _look(self) -> dict[str, Any]:
-        """The hooks of a job as it is now."""
-        folder = Path(self._task["folder"])
-        version = read_version(self._site, folder)
-        scripts = self._steps.scripts(self._site, version.job(folder), version, folder)
-        return {"hooks": sorted(self._steps.found(scripts)), "version": version.hash}
-
-    def _test(self) -> list[dict[str, Any]]:
-        """The tests of a job as it is now."""
-        from engine.lifecycle.testing import run_tests
-
-        folder = Path(self._task["folder"])
-        version = read_version(self._site, folder, TESTS)
-        scripts = self._steps.scripts(self._site, version.job(folder), version, folder)
-        done = run_tests(
-            scripts,
-            self._steps.clock,
-            pattern=str(self._task["pattern"]),
-            make_database=self._empty_database,
-            extensions=self._steps.extensions,
-        )
-        return [{**asdict(one), "ok": one.ok} for one in done]
-
-    def _empty_database(self, path: Path) -> Database:
-        """A site DB of its own, with the site's tables where plain SQL makes them."""
-        from engine.projection.migrate import migrate
-        from engine.projection.sqlite import SqliteDatabase
-
-        database = SqliteDatabase(path)
-        if self._site.dialect == "sqlite" and self._site.js_migrations_root is None:
-            migrate(database, self._site, lambda _name, _session: None, self._steps.clock)
-        return database
+        self._answer.logs.append(LogLine(at=self._means.clock.now(), level=level, message=message))
 
     # iterations
 
@@ -212,7 +88,7 @@ class _Step:
             standing = ledger.begin(self._spec, job, version)
         else:
             version, job, folder = self._pinned(ledger, standing.version)
-        hooks = self._steps.found(self._steps.scripts(self._site, job, version, folder))
+        hooks = self._means.found(self._means.scripts(self._site, job, version, folder))
         if self._task.get("debug"):
             job = replace(job, urls=(job.pages[0],), workers=1)
         plan = Plan.of(
@@ -251,11 +127,11 @@ class _Step:
         found = find(self._site, name)
         version = read_version(self._site, found.folder)
         job = version.job(found.folder)
-        self._steps.found(self._steps.scripts(self._site, job, version, found.folder))
+        self._means.found(self._means.scripts(self._site, job, version, found.folder))
         return version, job, found.folder
 
     def _pinned(self, ledger: Ledger, version: str, folder: str = "") -> tuple[Version, Job, Path]:
-        files, job = self._steps.pinned(ledger, version)
+        files, job = self._means.pinned(ledger, version)
         return files, job, jobs_root(self._site) / folder if folder else _folder_of(self._site, files)
 
     def _next(self) -> dict[str, Any] | None:
@@ -264,7 +140,7 @@ class _Step:
         following = ledger.next_page(plan.iteration_id, cycle)
         if following is None:
             return None
-        _, job = self._steps.pinned(ledger, plan.version)
+        _, job = self._means.pinned(ledger, plan.version)
         return {
             "cycle": asdict(following),
             "request": first_request(job, following.url, self._site.http.user_agent),
@@ -281,7 +157,7 @@ class _Step:
                 ledger.conclude(cycle_id, "error", state.error or _GIVEN_UP, state.told or {})
             journal = Journal(ledger.database, plan.iteration_id)
             if "on_finished" in plan.hooks:
-                hooks = self._steps.opened(self._steps.scripts(self._site, job, version, folder), self._ask)
+                hooks = self._means.opened(self._means.scripts(self._site, job, version, folder), self._ask)
                 try:
                     context = CycleContext(
                         cycle_id=plan.iteration_id, iteration_id=plan.iteration_id, worker_id=0, journal=journal
@@ -302,7 +178,7 @@ class _Step:
         return Plan.load(self._task["plan"]), Cycle(**self._task["cycle"])
 
     def _ledger(self, job_id: str) -> Ledger:
-        return Ledger(self._steps.database(self._site), self._steps.clock, job_id)
+        return Ledger(self._means.database(self._site), self._means.clock, job_id)
 
     def _cycle_run(self) -> CycleRun:
         plan, cycle = self._given()
@@ -310,8 +186,8 @@ class _Step:
         version, job, folder = self._pinned(ledger, plan.version, plan.folder)
 
         def open_hooks() -> Hooks:
-            scripts = self._steps.scripts(self._site, job, version, folder)
-            hooks = self._steps.opened(scripts, self._ask)
+            scripts = self._means.scripts(self._site, job, version, folder)
+            hooks = self._means.opened(scripts, self._ask)
             if blame := self._task.get("blame"):
                 hooks.blame(str(blame))
             return hooks
@@ -321,7 +197,7 @@ class _Step:
             plan=plan,
             cycle=cycle,
             ledger=ledger,
-            clock=self._steps.clock,
+            clock=self._means.clock,
             open_hooks=open_hooks,
             ask=self._ask,
             folder=folder,
@@ -369,13 +245,13 @@ class _Step:
         return {**shown, "stages": run.telemetry.dump()["stages"]}
 
     def _fetched(self, run: CycleRun) -> Fetched:
-        result = self._steps.dependency(self._spec, f"c{run.cycle.number}/fetch")
+        result = self._means.dependency(self._spec, f"c{run.cycle.number}/fetch")
         data = result.get("data")
         if not isinstance(data, dict):
             return Fetched(envelope=None, body=str, lost=self._lost(run, "fetch"))
         run.started_at = int(data["started_at"])
         sha256, content_type = data.get("body"), str(data.get("content_type", ""))
-        read = lru_cache(maxsize=1)(lambda: self._steps.body(sha256, content_type) if sha256 else "")
+        read = lru_cache(maxsize=1)(lambda: self._means.body(sha256, content_type) if sha256 else "")
         return Fetched(
             envelope=data.get("envelope"),
             body=read,
@@ -386,7 +262,7 @@ class _Step:
 
     def _lost(self, run: CycleRun, op: str) -> str:
         """Why an op of the cycle came to nothing."""
-        error = self._steps.dependency(self._spec, f"c{run.cycle.number}/{op}").get("error")
+        error = self._means.dependency(self._spec, f"c{run.cycle.number}/{op}").get("error")
         said = error.get("message") if isinstance(error, dict) else None
         return str(said or _GIVEN_UP)
 
@@ -440,7 +316,7 @@ class _Step:
         rows = ledger.pending(str(self._task["cycle_id"]), ids, untried=False)
         if not rows:
             return {"rows": []}
-        _, job = self._steps.pinned(ledger, str(self._task["version"]))
+        _, job = self._means.pinned(ledger, str(self._task["version"]))
         return {
             "rows": rows,
             "secret": job.webhook.secret if job.webhook is not None else None,
