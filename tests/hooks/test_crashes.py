@@ -29,7 +29,7 @@ def test_kills_lose_nothing_double_nothing_and_leave_nothing_running(
     lab = Lab(tmp_path)
     lab.hook(
         "daemon/on_Snapshot__00_daemon.daemon.bg.sh",
-        "setsid -f sleep 900; touch up; trap 'rm -f up; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+        "setsid -f sleep 900; touch up; trap 'rm -f up; exit 0' TERM; echo up; sleep 900 & wait",
     )
     lab.hook("need/on_Snapshot__10_need.sh", f"test -e ../daemon/up || exit 1; {record(type='Tag', name='needed')}")
     lab.hook(
@@ -88,7 +88,7 @@ def test_a_daemon_that_died_with_its_machine_is_started_again_before_the_hooks_t
     lab = Lab(tmp_path)
     lab.hook(
         "daemon/on_Snapshot__00_daemon.daemon.bg.sh",
-        "touch up; trap 'rm -f up; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+        "touch up; trap 'rm -f up; exit 0' TERM; echo up; sleep 900 & wait",
     )
     lab.hook(
         "need/on_Snapshot__10_need.sh",
@@ -149,7 +149,7 @@ def test_a_worker_that_stood_still_writes_nothing_and_ends_nothing_of_its_succes
 
 def test_a_daemon_that_never_comes_back_holds_nobody_up_for_ever(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "echo up; while :; do sleep 0.05; done")
+    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "echo up; sleep 900 & wait")
     lab.hook("need/on_Snapshot__10_need.sh", f"touch {tmp_path}/up; [ -e {tmp_path}/go ] || sleep 600; exit 10")
     lab.add(attempts=1, ready_max=1.0)
     worker = start_worker(lab)
@@ -160,7 +160,7 @@ def test_a_daemon_that_never_comes_back_holds_nobody_up_for_ever(tmp_path: Path)
         os.kill(pid, signal.SIGKILL)
     (tmp_path / "go").touch()
     # again silent for ever
-    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "while :; do sleep 0.05; done")
+    lab.hook("daemon/on_Snapshot__00_daemon.daemon.bg.sh", "sleep 900 & wait")
     lab.work()
     assert [row["status"] for row in lab.results("status").values()] == ["succeeded", "skipped"]
     assert living(lab) == []

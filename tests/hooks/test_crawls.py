@@ -94,8 +94,7 @@ def test_sixty_background_hooks_hold_no_place_of_the_worker(lab: Lab) -> None:
 def test_a_daemon_serves_the_others_and_is_ended_after_them(lab: Lab) -> None:
     lab.hook(
         "chrome/on_Snapshot__00_chrome.daemon.bg.sh",
-        f"bye() {{ {ENDED}; rm up; exit 0; }}; trap bye TERM; sleep 0.3; touch up; echo ready\n"
-        "while :; do sleep 0.05; done",
+        f"bye() {{ {ENDED}; rm up; exit 0; }}; trap bye TERM; sleep 0.3; touch up; echo ready\nsleep 900 & wait",
     )
     lab.hook("pdf/on_Snapshot__50_pdf.sh", "test -e ../chrome/up || exit 1; exit 10")
     lab.crawl()
@@ -254,7 +253,7 @@ def test_a_crawl_whose_urls_come_from_its_own_hook(lab: Lab) -> None:
 def test_crawl_daemons_live_until_the_crawl_is_sealed(lab: Lab) -> None:
     lab.hook(
         "chrome/on_CrawlSetup__90_chrome.daemon.bg.sh",
-        "touch up; echo up; trap 'rm up; exit 0' TERM; while :; do sleep 0.02; done",
+        "touch up; echo up; trap 'rm up; exit 0' TERM; sleep 900 & wait",
     )
     lab.hook("p/on_Snapshot__10_p.sh", 'test -e "$CRAWL_DIR/chrome/up" || exit 1; exit 10')
     lab.crawl("http://a.test/1", "http://a.test/2")

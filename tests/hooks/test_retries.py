@@ -20,7 +20,7 @@ from engine.liveness import identity, own_identity
 from tests.hooks.crashing import living
 from tests.hooks.lab import Lab
 
-DAEMON = "touch up; trap 'rm -f up; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+DAEMON = "touch up; trap 'rm -f up; exit 0' TERM; echo up; sleep 900 & wait"
 
 
 @pytest.fixture
