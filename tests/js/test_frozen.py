@@ -1,4 +1,4 @@
-"""Sites with frozen isolates: nothing crosses from one op to the next (JS-80 to JS-89)."""
+"""Sites with frozen isolates: nothing crosses from one op to the next (JS-80 to JS-88)."""
 
 from __future__ import annotations
 
