@@ -314,13 +314,14 @@ class CycleRun:
         """The announcements of new items as they are sent, None where a hook called one off."""
         texts: list[Frozen] = []
         told = self.job.notification
-        if told is not None:
-            text = self._notice(self.hook("before_notify", list(new)), new)
-            texts.append(Frozen(self._notification_id, text, "pending" if told.command else "sent"))
+        notified = Called(outcome="absent") if told is None else self.hook("before_notify", list(new))
         if self.job.webhook is not None:
             default = payload(self.job, new)
             sent = verdicts.payload_after(self.hook("before_webhook", default), default)
             texts.append(Frozen(self.cycle_id, None if sent is None else _compact(sent), "pending"))
+        if told is not None:
+            text = self._notice(notified, new)
+            texts.append(Frozen(self._notification_id, text, "pending" if told.command else "sent"))
         return texts
 
     @property

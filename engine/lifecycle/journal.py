@@ -38,6 +38,8 @@ class Ended:
 _ENTER = """INSERT INTO hook_journal (cycle_id, stage, seq, number, result_json, ctx_json) SELECT ?, ?, ?,
 (SELECT COALESCE(MAX(number), 0) + 1 FROM hook_journal WHERE cycle_id = ?), ?, ? WHERE true
 ON CONFLICT (cycle_id, stage, seq) DO NOTHING"""
+_OVER = """SELECT 1 FROM monitor_cycles WHERE cycle_id = ? AND finished_at IS NOT NULL
+UNION ALL SELECT 1 FROM monitor_iterations WHERE iteration_id = ? AND finished_at IS NOT NULL"""
 
 
 class Journal:
@@ -70,6 +72,7 @@ class Journal:
     def finish_all(self, ended: Sequence[Ended], ctx_json: str, writes: Sequence[Write]) -> None:
         """Keep the ends of calls together with what they wrote and the ctx after the last of them."""
         with transaction(self.database):
+            self._refuse_over()
             entered = 0
             for item in ended:
                 ctx = ctx_json if item is ended[-1] else ""
@@ -90,11 +93,17 @@ class Journal:
         return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def keep_call(self, stage: str, seq: int, call: int, digest: str, result_json: str) -> None:
-        """Enter a numbered call, inside the transaction of its effect."""
+        """Enter a numbered call, inside the transaction of its effect. Raises DatabaseBusy where the cycle is over."""
+        self._refuse_over()
         self.database.run(
             "INSERT INTO monitor_calls (cycle_id, stage, seq, call, hash, result_json) VALUES (?, ?, ?, ?, ?, ?)",
             (self.cycle_id, stage, seq, call, digest, result_json),
         )
+
+    def _refuse_over(self) -> None:
+        """A run that lost its op finds the journal wiped: it must not call hooks anew, nor count again."""
+        if self.database.run(_OVER, (self.cycle_id, self.cycle_id)):
+            raise DatabaseBusy(f"{self.cycle_id} is over: another run of its op ended it")
 
     def forget(self) -> None:
         """Wipe what was kept of the cycle, once its last hook has ended and its op cannot run again."""

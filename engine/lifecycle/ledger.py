@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.clock import Clock
-from engine.js.ports import SessionSpec
+from engine.js.ports import DatabaseBusy, SessionSpec
 from engine.lifecycle.catalog import Version
 from engine.lifecycle.chain import Cycle
 from engine.lifecycle.identity import Identity
@@ -226,6 +226,9 @@ class Ledger:
             standing = self.committed(cycle_id)
             if standing is not None:
                 return standing
+            if self.state(cycle_id).over:
+                # nobody would announce it any more
+                raise DatabaseBusy(f"{cycle_id} is over: another run of its op ended it")
             for item, identity in zip(items, identities, strict=True):
                 fresh = self.database.run_counting(
                     "INSERT INTO monitor_seen (job_id, hash, cycle_id) VALUES (?, ?, ?)"

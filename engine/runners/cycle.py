@@ -155,7 +155,8 @@ class CycleRunner:
         frame = await self._ask_child(ctx, {**given, "step": "outbox"})
         outbox = frame.header["value"]
         # from the second attempt on the cycle may be over, and what its last hooks said is another op's affair
-        rows = [row for row in outbox["rows"] if ids or ctx.lease.attempt == 1 or row["attempts"]]
+        first = ctx.lease.attempt == 1
+        rows = [row for row in outbox["rows"] if first or (row["status"] != "sent" if ids else row["attempts"])]
         if not rows:
             return _result(frame, {"delivered": []})
         last = ctx.lease.attempt >= max(ctx.op.retry.max_attempts, 1)

@@ -291,9 +291,14 @@ class Store:
         with self.database.read() as connection:
             return validators.find(connection, scope, variant)
 
-    def kv(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Answer a call about the texts that all jobs share; a change that was made before is not made again."""
+    def kv(self, name: str, arguments: Mapping[str, Any], lease: Lease | None = None) -> Any:
+        """Answer a call about the texts that all jobs share; a change that was made before is not made again.
+
+        With ``lease`` only while that is held: what was made before is forgotten with its cycle. Raises LeaseLost.
+        """
         with self.database.write() as connection:
+            if lease is not None:
+                self._held(connection, lease)
             return kv.answer(connection, name, arguments, self.clock.now())
 
     def meet(self, machine: str, hostname: str, system: str, address: str) -> None:

@@ -158,7 +158,7 @@ def _context(
         await bench.database.until_done(bench.store.forgive, lease.token)
 
     async def kv(name: str, arguments: Mapping[str, Any]) -> Any:
-        return await bench.database.until_done(bench.store.kv, name, arguments)
+        return await bench.database.until_done(bench.store.kv, name, arguments, lease)
 
     async def background() -> None:
         await bench.database.until_done(bench.store.begun, lease)

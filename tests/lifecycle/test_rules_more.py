@@ -1,0 +1,248 @@
+"""Runs of an op that come too late or again, and rules of jobs that no other file looks at."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from engine.errors import OpError
+from engine.js.ports import DatabaseBusy
+from engine.lifecycle.cycle import CycleRun
+from engine.lifecycle.ledger import Draft, Ledger
+from engine.lifecycle.manifest import InvalidJob, parse_job
+from engine.runners.cycle_fetch import kind_of
+from tests.lifecycle.bench import Bench
+from tests.lifecycle.lab import PAGE, SITE, open_lab
+from tests.servers import Call
+
+HOOK = {"url": "http://sink/x"}
+BASE = "name: Job\nselector: .i\nfields: ['name:b']\n"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def begin(bench: Bench, workflow: str) -> dict[str, Any]:
+    """An iteration whose first page is fetched: what its next steps are given."""
+    begun = bench.step(workflow, "begin", job="job").value
+    given = {"plan": begun["plan"], "cycle": begun["cycles"][0]}
+    bench.fetch(workflow, given, begun["requests"][begun["cycles"][0]["url"]], lambda step: step())
+    return given
+
+
+def test_a_run_that_lost_its_op_calls_no_hook_to_effect_once_the_cycle_is_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB-220, JOBHOOK-51: the journal is wiped by then."""
+    bench.job("async function after_extract(items) { await store_incr('calls'); return null }")
+    given = begin(bench, "w1")
+    running = Ledger(bench.database(bench.site), bench.clock, "job").state("job/1/1")
+    bench.step("w1", "process", **given)
+    monkeypatch.setattr(Ledger, "state", lambda *_: running)
+    with pytest.raises(DatabaseBusy):
+        bench.step("w1", "process", **given)
+    assert bench.rows("SELECT value FROM monitor_kv") == [("1",)]
+
+
+def test_nothing_is_stored_in_a_cycle_that_is_over_for_nobody_would_announce_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB-220, JOB-221"""
+    bench.job(webhook=HOOK)
+    given = begin(bench, "w1")
+
+    def overtaken(run: CycleRun) -> list[Draft]:
+        run.ledger.conclude(run.cycle_id, "skipped", "", {})
+        return []
+
+    monkeypatch.setattr(CycleRun, "_drafts", overtaken)
+    with pytest.raises(DatabaseBusy, match="job/1/1 is over"):
+        bench.step("w1", "process", **given)
+    assert bench.names() == []
+
+
+def test_neither_notification_nor_webhook_is_made_before_both_hooks_have_seen_the_items(bench: Bench) -> None:
+    """JOB-207"""
+    bench.job(
+        "function before_webhook(p, ctx) { log('notify ' + ctx.telemetry.map.notify.status); return p }", webhook=HOOK
+    )
+    bench.iterate()
+    assert "notify inactive" in bench.logs
+    assert bench.stages()["notify"]["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("returned", "after", "status", "names"),
+    [
+        ("null", "f", "error", []),
+        ("null", "{body: '<li class=i><b>mended'}", "success", ["mended"]),
+        ("null", "null", "skipped", []),
+        ("{error: 'boom', status: 200, body: ''}", "f.ok ? f : 0", "error", []),
+    ],
+)
+def test_a_fetch_that_a_hook_failed_can_be_answered_for_or_passed_over(
+    bench: Bench, returned: str, after: str, status: str, names: list[str]
+) -> None:
+    """JOB-304, JOB-307, JOBHOOK-20, JOBHOOK-22: after_fetch sees it as it sees any other failure."""
+    hooks = f"function override_fetch() {{ return {returned} }} function after_fetch(f) {{ return {after} }}"
+    bench.job(hooks, "function on_error(error) { log('failed: ' + error) }")
+    bench.iterate()
+    if after == "f":
+        # the envelope has no response to go on with
+        assert "failed: override_fetch must return a response table" in bench.logs
+    assert ("failed: boom" in bench.logs) == ("boom" in returned)
+    assert (bench.outcomes()[0][0], bench.names()) == (status, names)
+
+
+def test_hooks_see_what_the_ones_before_them_made(bench: Bench) -> None:
+    """JOB-203, JOB-304, JOB-1110: the request of before_fetch, no items of override_extract."""
+    bench.job(
+        """function before_fetch(r) { r.url += '?p=2'; return r }
+        function override_fetch(r) { return {status: 200, body: r.url} }
+        function override_extract() { return null }
+        function after_extract(items, ctx) {
+          log('items ' + items.length + ' of ' + ctx.last_fetch.response.body);
+          return [{fields: {name: 'late', extra: 1}, matches: ['mine']}];
+        }
+        function before_notify() { return null }
+        function before_webhook(p) { log('webhook ' + p.item_count); return p }""",
+        "function on_finally(ctx) { log('fetched ' + ctx.last_fetch.response.body) }",
+        webhook=HOOK,
+        keywords=["late"],
+    )
+    bench.iterate()
+    assert {"items 0 of http://s/page?p=2", "webhook 1", "fetched http://s/page?p=2"} <= set(bench.logs)
+    stored = bench.rows("SELECT fields_json, matches_json FROM monitor_records")
+    assert stored == [('{"name": "late", "extra": "1"}', '["late"]')]
+    assert bench.rows("SELECT channel FROM monitor_outbox") == [("webhook",)]
+
+
+def test_globals_do_not_outlast_an_op_and_the_end_of_an_iteration_may_stand_in_hooks_js(bench: Bench) -> None:
+    """JOBHOOK-4, JOBHOOK-2, JOB-209"""
+    bench.job(
+        """let n = 0;
+        function before_fetch(r) { log('fetch ' + ++n); return r }
+        function after_fetch(f) { log('after ' + ++n + typeof fs_write); return f }
+        function on_finished() { log('finished ' + ++n) }""",
+        workers=2,
+    )
+    bench.iterate()
+    assert [line for line in bench.logs if line[-1:].isdigit() or "after" in line] == [
+        *["fetch 1", "after 1undefined"] * 2,
+        "finished 1",
+    ]
+
+
+def test_with_hash_fields_a_changed_price_leaves_the_record_and_blank_ones_are_told(bench: Bench) -> None:
+    """JOB-703, JOB-707"""
+    row = "<li class=i><b>x</b><a href='{}'></a><i>{}</i></li>"
+    keys: dict[str, Any] = {"fields": ["name:b", "link:a@href", "price:i"], "hash_fields": ["link"]}
+    bench.job(**keys)
+    for page in (row.format("/x", 1), row.format("/x", 2), row.format("", 3), row.format("", 4)):
+        bench.pages["http://s/page"] = page
+        bench.iterate()
+    prices = [
+        json.loads(fields)["price"] for (fields,) in bench.rows("SELECT fields_json FROM monitor_records ORDER BY id")
+    ]
+    assert prices == ["1", "3", "4"]
+    told = [line for line in bench.logs if "hash_fields" in line]
+    assert len(told) == 2
+    assert "all fields were hashed instead" in told[0]
+
+
+def test_judging_a_job_calls_no_hook_and_makes_no_table(bench: Bench) -> None:
+    """JOB-111, JOB-113: nor does a disabled job keep anybody from trying it."""
+    called = "function before_fetch() { while (true); } function on_finished() { log('called') }"
+    bench.job(f"db_exec('CREATE TABLE mine (a)'); {called}", enabled=False)
+    looked = bench.step("w1", "look", folder=str(bench.folder / "jobs" / "job"))
+    assert looked.value["hooks"] == ["before_fetch", "on_finished"]
+    assert bench.logs == []
+    assert bench.rows("SELECT name FROM sqlite_master WHERE name = 'mine'") == []
+    assert "plan" in bench.step("w2", "begin", job="job", debug=True).value
+
+
+def test_a_notification_of_a_hook_lasts_five_seconds_unless_it_says_otherwise(bench: Bench) -> None:
+    """JOBHOOK-86"""
+    bench.job("function before_fetch(r) { notify('a', 'b'); return r }", notification={"enabled": False})
+    bench.iterate()
+    (told,) = bench.rows("SELECT payload_json FROM monitor_outbox")
+    assert json.loads(told[0]) == {"title": "a", "body": "b", "timeout": 5000}
+
+
+def test_keywords_are_trimmed_and_blank_ones_count_for_nothing() -> None:
+    """JOB-601"""
+    job = parse_job(Path("job.yaml"), BASE + "url: http://s/\nkeywords: [' Rust ', '', RUST, go]\n")
+    assert job.keywords == ("rust", "go")
+
+
+@pytest.mark.parametrize("url", ["/page", "s/page", "ftp://s/page"])
+def test_the_page_has_an_absolute_address(url: str) -> None:
+    """JOB-106"""
+    with pytest.raises(InvalidJob, match=r"job\.url must be an absolute URL"):
+        parse_job(Path("job.yaml"), f"{BASE}url: {url}\n")
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (socket.gaierror(-2, "unknown"), "dns"),
+        (httpx.ReadTimeout("slow"), "timeout"),
+        (TimeoutError(), "timeout"),
+        (httpx.ProxyError("refused"), "proxy"),
+        (ssl.SSLCertVerificationError("self-signed"), "tls"),
+        (ConnectionResetError(), "connect"),
+        (ValueError(), "unknown"),
+    ],
+)
+def test_the_kind_of_a_failed_fetch_is_that_of_what_lies_beneath(cause: Exception, kind: str) -> None:
+    """JOB-409"""
+    error = OpError("transport_error", "no")
+    between = httpx.ConnectError("no") if kind in ("dns", "tls") else httpx.TransportError("no")
+    between.__cause__ = cause
+    error.__cause__ = between
+    assert kind_of(error) == kind
+
+
+@pytest.mark.timeout(600)
+def test_jobs_ask_conditionally_obey_robots_and_let_hooks_choose_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB-1302, JOB-1301, JOBHOOK-19: a 304 stores and announces nothing, a disallowed page is never requested."""
+    monkeypatch.setattr("engine.jobs.machine_id", lambda _: "m1")
+    answers: list[int] = []
+
+    def tagged(call: Call) -> None:
+        known = call.request.headers.get("if-none-match") == '"1"'
+        answers.append(304 if known else 200)
+        call.reply(b"" if known else PAGE.encode(), answers[-1], {"ETag": '"1"', "Content-Type": "text/html"})
+
+    with open_lab(tmp_path) as lab:
+        http = "http: {conditional: true, robots: obey}"
+        lab.write("site.yaml", f"name: {SITE}\ndatabaseFileName: watch.db\njobsRoot: jobs\n{http}\n")
+        lab.pages |= {"/robots.txt": "User-agent: *\nDisallow: /private\n", "/tagged": tagged, "/private": PAGE}
+        choosing = f"function before_fetch(r) {{ r.proxy = '{lab.server.url}'; return r }}"
+        watched = lab.job("tagged", url=f"{lab.server.url}/tagged", webhook={"url": lab.webhook})
+        private = lab.job("private", url=f"{lab.server.url}/private")
+        proxied = lab.job("proxied", {"hooks.js": choosing}, proxy={"urls": ["http://127.0.0.1:9"]})
+        lab.run(watched, private, proxied)
+        assert not [target for target in lab.requested if target.endswith("/private")]
+        assert lab.cycles()["private/1/1"][0] == "error"
+        assert "robots.txt" in lab.cycles()["private/1/1"][1]
+        assert lab.names("proxied") == ["one", "two"]
+        lab.run(watched)
+        assert (lab.cycles()["tagged/2/1"], [post.headers["x-delivery-id"] for post in lab.posts]) == (
+            ("skipped", ""),
+            ["tagged/1/1"],
+        )
+        assert (answers, lab.names("tagged")) == ([200, 304], ["one", "two"])
