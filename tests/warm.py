@@ -153,6 +153,9 @@ class _Server:
                 said = self._channel.recv(16)
         finally:
             os.close(told)
+        if not said:
+            os.close(ending)
+            raise RuntimeError("the server that forks processes has ended; it said why on standard error")
         return Warm(int(said), ending)
 
     def close(self) -> None:
