@@ -6,6 +6,7 @@ where other users could read a database password.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -48,6 +49,7 @@ def main(databases: Databases = open_databases) -> None:
 
         return Steps(sites, reads, clock, told)
 
+    gc.freeze()  # the modules stay: no collection needs to look at them
     with socket.socket(fileno=descriptor) as end:
         Child(ChildChannel(end), sites, reads, clock, cycles).serve()
 

@@ -4,7 +4,8 @@
   function $params(values) {
     const list = values.length === 1 && $isArray(values[0]) ? values[0] : values;
     const out = [];
-    for (const value of list) {
+    for (let i = 0; i < list.length; i++) {
+      const value = list[i];
       if (value === null || value === undefined) $push(out, null);
       else if (typeof value === "bigint") $push(out, { $int: $String(value) });
       else if (typeof value === "number" || typeof value === "string" || typeof value === "boolean") $push(out, value);
