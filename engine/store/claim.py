@@ -74,6 +74,13 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
     return Claim(leased, _next_due(connection, request, now))
 
 
+def look(connection: Connection, request: ClaimRequest, now: Micros) -> Claim | None:
+    """The empty claim of a worker for which nothing is due; None where it should ask in earnest. Locks nothing."""
+    asked: dict[str, Any] = {"now": now, "machine": request.machine, "count": 1}
+    due = connection.execute(_ANY_LANE, asked).first() or connection.execute(_ANY_DUTY, asked).first()
+    return None if due else Claim((), _next_due(connection, request, now))
+
+
 # Statements are built once: SQLAlchemy then finds their compiled form without looking at them part by part.
 
 _NEAR = lane.c.machine.in_(["", bindparam("machine")])
@@ -86,6 +93,12 @@ _DUE_LANES = (
     .order_by(lane.c.eligible_at, lane.c.pk)
     .limit(_LANES)
     .with_for_update(skip_locked=True)
+)
+_ANY_LANE = (
+    select(lane.c.pk)
+    .join(queue, queue.c.pk == lane.c.queue_pk)
+    .where(lane.c.eligible_at <= bindparam("now"), _NEAR, ~queue.c.paused)
+    .limit(1)
 )
 _DUE_LANES_OF_SITES = _DUE_LANES.where(queue.c.site.in_(bindparam("sites", expanding=True)))
 
@@ -182,14 +195,15 @@ def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now
     return list(connection.execute(_READY, asked).all())
 
 
-_DUTIES = (
+_OPEN_DUTIES = (
     OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
     .where(op.c.expires_at.is_(None) | (op.c.expires_at < bindparam("now")))
     .where(op.c.lane_pk.in_(select(lane.c.pk).where(_NEAR)))
     .order_by(op.c.pk)
     .limit(bindparam("count"))
-    .with_for_update(of=op, skip_locked=True)
 )
+_DUTIES = _OPEN_DUTIES.with_for_update(of=op, skip_locked=True)
+_ANY_DUTY = _OPEN_DUTIES.with_only_columns(op.c.pk)
 _DUTIES_OF_SITES = _DUTIES.where(op.c.site.in_(bindparam("sites", expanding=True)))
 
 

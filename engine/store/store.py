@@ -155,7 +155,10 @@ class Store:
             submit.refuse_taken(connection, workflow_id)
 
     def claim(self, request: ClaimRequest) -> Claim:
-        """Lease due ops under their queues' policies."""
+        """Lease due ops under their queues' policies. Where nothing is due, nothing is locked or written."""
+        with self.database.read() as connection:
+            if (nothing := claim.look(connection, request, self.clock.now())) is not None:
+                return nothing
         with self.database.write() as connection:
             return claim.claim(connection, request, self.clock.now())
 

@@ -311,3 +311,15 @@ def test_the_inbox_key_of_a_canceled_op_is_closed_on_its_own_machine_by_a_worker
     assert not store.idle("m1")
     (duty,) = claim(store).leased
     assert (duty.op.id, duty.planned is not None) == ("a", True)
+
+
+def test_a_claim_that_finds_nothing_due_writes_nothing(store: Store, clock: FakeClock) -> None:
+    submit(store, [new_op("a"), new_op("b")])
+    settle(store, *((item, Succeeded(Result())) for item in claim(store, 2).leased))
+    assert claim(store, 2).leased == ()
+    clock.advance(SECOND)
+    with recorded(store) as seen:
+        assert claim(store, 2).leased == ()
+    assert seen
+    assert {statement.split()[0] for statement, _ in seen} <= {"BEGIN", "SELECT"}
+    assert "BEGIN IMMEDIATE" not in [statement for statement, _ in seen]
