@@ -21,6 +21,7 @@ from engine.projection.session import Database
 
 #: Of older iterations only the records stay, and announcements that have not arrived.
 KEPT_ITERATIONS = 1000
+_GIVEN_UP = "the cycle was given up: its ops failed or were canceled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +347,22 @@ class Ledger:
                 (status, error.replace("\0", ""), json.dumps(telemetry), self._clock.now(), cycle_id),
             )
 
-    def open_cycles(self, iteration: str) -> list[str]:
+    def open_cycles(self, iteration: str) -> list[Cycle]:
         """The cycles of an iteration that have not come to an end."""
         rows = self.database.run(
-            "SELECT cycle_id FROM monitor_cycles WHERE iteration_id = ? AND finished_at IS NULL", (iteration,)
+            "SELECT cycle_id, worker_id, url FROM monitor_cycles WHERE iteration_id = ? AND finished_at IS NULL",
+            (iteration,),
+        )
+        return [_cycle(row) for row in rows]
+
+    def give_up(self, cycle_id: str, state: State) -> None:
+        """The cycle is over with its iteration: its own ops did not end it."""
+        self.conclude(cycle_id, "error", f"{_GIVEN_UP}: {state.error}" if state.error else _GIVEN_UP, state.told or {})
+
+    def given_up(self, iteration: str) -> list[str]:
+        """The cycles that ended with the iteration."""
+        rows = self.database.run(
+            "SELECT cycle_id FROM monitor_cycles WHERE iteration_id = ? AND error LIKE ?", (iteration, f"{_GIVEN_UP}%")
         )
         return [str(row[0]) for row in rows]
 

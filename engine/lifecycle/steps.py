@@ -28,7 +28,7 @@ from engine.lifecycle.scripts import CycleContext, scope_of
 from engine.model import LogLine
 from engine.plugins.site import Site
 
-_GIVEN_UP = "the cycle was given up: its op failed or was canceled"
+_LOST = "the cycle's op was given up: it failed or was canceled"
 
 
 class Steps:
@@ -150,27 +150,48 @@ class _Step:
     def _finished(self) -> dict[str, Any]:
         plan = Plan.load(self._task["plan"])
         ledger = self._ledger(plan.job_id)
-        version, job, folder = self._pinned(ledger, plan.version, plan.folder)
+        _, job, _ = self._pinned(ledger, plan.version, plan.folder)
         if not ledger.finished(plan.iteration_id):
-            for cycle_id in ledger.open_cycles(plan.iteration_id):
-                state = ledger.state(cycle_id)
-                ledger.conclude(cycle_id, "error", state.error or _GIVEN_UP, state.told or {})
-            journal = Journal(ledger.database, plan.iteration_id)
+            for cycle in ledger.open_cycles(plan.iteration_id):
+                self._give_up(plan, cycle)
             if "on_finished" in plan.hooks:
-                hooks = self._means.opened(self._means.scripts(self._site, job, version, folder), self._ask)
-                try:
-                    context = CycleContext(
-                        cycle_id=plan.iteration_id, iteration_id=plan.iteration_id, worker_id=0, journal=journal
-                    )
-                    hooks.call("on_finished", [], context)
-                finally:
-                    self._answer.logs += hooks.take_logs()
-                    hooks.close()
+                self._call_finished(plan, ledger)
             ledger.finish(plan.iteration_id)
         if plan.hooks:
             Journal(ledger.database, plan.iteration_id).forget()
             self._ask("kv.forget", {"scope": scope_of(plan.site, plan.iteration_id)})
-        return {"late": self._notices(ledger, plan.iteration_id, job)}
+        owners = (plan.iteration_id, *ledger.given_up(plan.iteration_id))
+        return {"late": [name for owner in owners for name in self._notices(ledger, owner, job)]}
+
+    def _give_up(self, plan: Plan, cycle: Cycle) -> None:
+        """End a cycle whose ops never did; what it stored is announced all the same."""
+        run = self._cycle_run(plan, cycle)
+        try:
+            run.announce()
+            run.ledger.give_up(run.cycle_id, run.state)
+            run.wipe()
+        finally:
+            run.close()
+            self._answer.logs += run.logs
+
+    def _call_finished(self, plan: Plan, ledger: Ledger) -> None:
+        journal = Journal(ledger.database, plan.iteration_id)
+        hooks = self._hooks(*self._pinned(ledger, plan.version, plan.folder))
+        try:
+            context = CycleContext(
+                cycle_id=plan.iteration_id, iteration_id=plan.iteration_id, worker_id=0, journal=journal
+            )
+            hooks.call("on_finished", [], context)
+        finally:
+            self._answer.logs += hooks.take_logs()
+            hooks.close()
+
+    def _hooks(self, version: Version, job: Job, folder: Path) -> Hooks:
+        """The hooks; where one of them took an earlier child along, the next that is called has thrown."""
+        hooks = self._means.opened(self._means.scripts(self._site, job, version, folder), self._ask)
+        if blame := self._task.get("blame"):
+            hooks.blame(str(blame))
+        return hooks
 
     # cycles
 
@@ -180,31 +201,22 @@ class _Step:
     def _ledger(self, job_id: str) -> Ledger:
         return Ledger(self._means.database(self._site), self._means.clock, job_id)
 
-    def _cycle_run(self) -> CycleRun:
-        plan, cycle = self._given()
+    def _cycle_run(self, plan: Plan, cycle: Cycle) -> CycleRun:
         ledger = self._ledger(plan.job_id)
         version, job, folder = self._pinned(ledger, plan.version, plan.folder)
-
-        def open_hooks() -> Hooks:
-            scripts = self._means.scripts(self._site, job, version, folder)
-            hooks = self._means.opened(scripts, self._ask)
-            if blame := self._task.get("blame"):
-                hooks.blame(str(blame))
-            return hooks
-
         return CycleRun(
             job=job,
             plan=plan,
             cycle=cycle,
             ledger=ledger,
             clock=self._means.clock,
-            open_hooks=open_hooks,
+            open_hooks=lambda: self._hooks(version, job, folder),
             ask=self._ask,
             folder=folder,
         )
 
     def _request(self) -> dict[str, Any]:
-        run = self._cycle_run()
+        run = self._cycle_run(*self._given())
         run.started_at = int(self._task["started_at"])
         try:
             answer = run.request(self._task["request"])
@@ -218,8 +230,9 @@ class _Step:
         return answer
 
     def _process(self) -> dict[str, Any]:
-        run = self._cycle_run()
+        run = self._cycle_run(*self._given())
         if run.state.over:
+            run.wipe()
             return self._ended(run)
         fetched = self._fetched(run)
         try:
@@ -264,10 +277,10 @@ class _Step:
         """Why an op of the cycle came to nothing."""
         error = self._means.dependency(self._spec, f"c{run.cycle.number}/{op}").get("error")
         said = error.get("message") if isinstance(error, dict) else None
-        return str(said or _GIVEN_UP)
+        return str(said or _LOST)
 
     def _conclude(self) -> dict[str, Any]:
-        run = self._cycle_run()
+        run = self._cycle_run(*self._given())
         if run.state.over:
             run.wipe()
             return self._ended(run)

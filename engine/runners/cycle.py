@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ _BUSY_PAUSE = 200 * MILLISECOND
 _HOOKS_FAULT = frozenset({"js_memory", "js_timeout", "js_crashed"})
 #: Processes an op may lose to its hooks; one that looks at items loses two before the item is found.
 _MOST_BLAMED = 6
+#: In the id of what a lifecycle hook announces.
+_LATE = "/on_"
 
 Step = Callable[[RunContext, dict[str, Any]], Awaitable[Result]]
 
@@ -154,9 +156,7 @@ class CycleRunner:
         ids = given["ids"]
         frame = await self._ask_child(ctx, {**given, "step": "outbox"})
         outbox = frame.header["value"]
-        # from the second attempt on the cycle may be over, and what its last hooks said is another op's affair
-        first = ctx.lease.attempt == 1
-        rows = [row for row in outbox["rows"] if first or (row["status"] != "sent" if ids else row["attempts"])]
+        rows = [row for row in outbox["rows"] if ctx.lease.attempt == 1 or _is_due(row, ids)]
         if not rows:
             return _result(frame, {"delivered": []})
         last = ctx.lease.attempt >= max(ctx.op.retry.max_attempts, 1)
@@ -178,6 +178,13 @@ class CycleRunner:
             )
             raise RunFailed(error, Result(logs=logs))
         return _result(frame, {"delivered": [one["id"] for one in told]})
+
+
+def _is_due(row: Mapping[str, Any], ids: Sequence[str]) -> bool:
+    """Whether an op that tries again sends this too; what the last hooks of a cycle said is another op's affair."""
+    if ids:
+        return bool(row["status"] != "sent")
+    return bool(row["attempts"]) and _LATE not in row["id"]
 
 
 def _told(op: NewOp, requests: Mapping[str, Any], fetching: Mapping[str, Any]) -> NewOp:

@@ -89,17 +89,24 @@ def test_a_notification_is_shown_by_the_jobs_command_and_tried_again_when_that_f
     shown = lab.folder / "shown"
     program = (
         "import os, sys, pathlib; f = pathlib.Path(sys.argv[1]); old = f.read_text() if f.exists() else '';"
-        "f.write_text(old + '|'.join([*sys.argv[2:], os.environ['SCRAPER_DELIVERY_ID']]) + chr(10)); sys.exit(not old)"
+        "f.open('a').write('|'.join([*sys.argv[2:], os.environ['SCRAPER_DELIVERY_ID']]) + chr(10));"
+        "sys.exit(not old or sys.argv[2] == 'Bad' and 'Bad' not in old)"
     )
     command = [sys.executable, "-c", program, str(shown), "{title}", "{timeout}"]
-    scripts = {"hooks.js": "function before_store(i) { notify('Own', 'text', 7); return i }"}
+    scripts = {
+        "hooks.js": "function before_store(i) { notify('Own', 'text', 7); return i }",
+        "defer.js": "function on_success() { notify('Good', '', 7); notify('Bad', '', 7) }",
+    }
     told = {"title": "{item_count} for {job_name}", "command": command}
     lab.run(lab.job(files=scripts, notification=told, engine=FAST))
     lines = shown.read_text().splitlines()
     mine = "2 for job|5000|job/1/1/notification"
-    assert set(lines) == {mine, "Own|7|job/1/1/before_store/0/notify1"}
+    late = ["Good|7|job/1/1/on_success/0/notify1", "Bad|7|job/1/1/on_success/0/notify2"]
+    assert set(lines) == {mine, "Own|7|job/1/1/before_store/0/notify1", *late}
+    # what has arrived is not sent again with what has not
+    assert [lines.count(line) for line in late] == [1, 2]
     assert lab.site("SELECT DISTINCT status FROM monitor_outbox") == [("sent",)]
-    assert sum(row[0] for row in lab.site("SELECT attempts FROM monitor_outbox")) == len(lines) >= 3
+    assert sum(row[0] for row in lab.site("SELECT attempts FROM monitor_outbox")) == len(lines) >= 6
 
 
 @pytest.mark.parametrize("gone", ["hangs up", "status"])

@@ -18,7 +18,7 @@ from engine.lifecycle.cycle import CycleRun
 from engine.lifecycle.ledger import Draft, Ledger
 from engine.lifecycle.manifest import InvalidJob, parse_job
 from engine.runners.cycle_fetch import kind_of
-from tests.lifecycle.bench import Bench
+from tests.lifecycle.bench import Bench, Crash
 from tests.lifecycle.lab import PAGE, SITE, open_lab
 from tests.servers import Call
 
@@ -246,3 +246,60 @@ def test_jobs_ask_conditionally_obey_robots_and_let_hooks_choose_the_proxy(
             ["tagged/1/1"],
         )
         assert (answers, lab.names("tagged")) == ([200, 304], ["one", "two"])
+
+
+def test_what_a_cycle_stored_before_it_was_given_up_is_announced_with_the_end_of_its_iteration(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB-221, JOB-222: also when nothing that was to end the cycle ever ran, and again until that is settled."""
+    bench.job("async function before_webhook(p) { await store_incr('seen'); return p }", webhook=HOOK)
+    given = begin(bench, "w1")
+    with monkeypatch.context() as patched:
+        patched.setattr(CycleRun, "announce", crash)
+        with pytest.raises(Crash):
+            bench.step("w1", "process", **given)
+    ended = [bench.step("w1", "finished", plan=given["plan"]).value for _ in range(2)]
+    assert ended == [{"late": ["job/1/1"]}] * 2
+    assert bench.outcomes()[0][0] == "error"
+    assert bench.rows("SELECT value FROM monitor_kv") == [("1",)]
+    assert bench.rows("SELECT id, status FROM monitor_outbox ORDER BY id") == [
+        ("job/1/1", "pending"),
+        ("job/1/1/notification", "sent"),
+    ]
+    assert wiped(bench)
+
+
+def test_what_a_cycle_remembers_is_wiped_even_if_its_op_dies_right_before_that(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOBHOOK-34"""
+    bench.job("async function after_fetch(f) { await store_incr('n'); return f }")
+    given = begin(bench, "w1")
+    with monkeypatch.context() as patched:
+        patched.setattr(CycleRun, "wipe", crash)
+        with pytest.raises(Crash):
+            bench.step("w1", "process", **given)
+    assert not wiped(bench)
+    assert bench.step("w1", "process", **given).value["status"] == "success"
+    assert wiped(bench)
+
+
+def test_an_end_of_an_iteration_that_takes_its_process_down_has_thrown(bench: Bench) -> None:
+    """JOB-320"""
+    bench.job("function on_finished() { log('called') }")
+    given = begin(bench, "w1")
+    bench.step("w1", "process", **given)
+    bench.step("w1", "finished", plan=given["plan"], blame="out of memory")
+    assert "called" not in bench.logs
+    assert any("out of memory" in line for line in bench.logs)
+    assert bench.rows("SELECT status FROM monitor_iterations") == [("finished",)]
+
+
+def crash(_run: CycleRun) -> None:
+    raise Crash
+
+
+def wiped(bench: Bench) -> bool:
+    """Whether nothing is left of what cycles and iterations remembered."""
+    tables = ("hook_journal", "monitor_calls")
+    return not any(bench.rows(f"SELECT 1 FROM {table} WHERE cycle_id LIKE 'job/%'") for table in tables)
