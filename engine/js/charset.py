@@ -31,7 +31,7 @@ def decode_body(body: bytes, content_type: str) -> str:
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return body.decode(encoding, "replace")
-    return _decoded(body, _declared(content_type)) or _decoded(body, _own_word(body)) or _detected(body)
+    return _decoded(body, _declared(content_type)) or _decoded(body, own_word(body)) or _detected(body)
 
 
 def _declared(content_type: str) -> str | None:
@@ -41,7 +41,8 @@ def _declared(content_type: str) -> str | None:
     return charset if isinstance(charset, str) else None
 
 
-def _own_word(body: bytes) -> str | None:
+def own_word(body: bytes) -> str | None:
+    """The charset a document names itself."""
     found = _XML.search(body[:1024]) or _META.search(body[:4096])
     if found is None:
         return None

@@ -15,6 +15,7 @@ import httpx
 
 from engine.clock import SECOND, Clock, Micros
 from engine.errors import OpError
+from engine.js.charset import own_word
 from engine.model import Artifact, JsonText, Result
 from engine.runners.base import RunFailed
 from engine.runners.http_fetch import Answer
@@ -88,7 +89,7 @@ def _envelope(request: FetchRequest, answer: Answer, artifacts: tuple[Artifact, 
 def _artifact(op_id: str, request: FetchRequest, head: httpx.Response, body: bytes) -> Artifact:
     media_type, charset = _media_type(head.headers.get("content-type", ""))
     metadata = {"method": request.method, "url": request.url_text, "status_code": str(head.status_code)}
-    if charset and not (charset in _UTF_8 and _is_utf_8(body)):
+    if charset and not (charset in _UTF_8 and _is_plainly_utf_8(body)):
         metadata["charset"] = charset
     return Artifact(
         id=f"{op_id}:response-body",
@@ -149,7 +150,10 @@ def _media_type(declared: str) -> tuple[str, str]:
     return declared.partition(";")[0].strip().lower() or "application/octet-stream", charset
 
 
-def _is_utf_8(body: bytes) -> bool:
+def _is_plainly_utf_8(body: bytes) -> bool:
+    """Whether nobody could take it for anything else, the document's own word included."""
+    if (own_word(body) or "utf-8") not in _UTF_8:
+        return False
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:

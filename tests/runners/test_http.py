@@ -100,6 +100,7 @@ def test_a_body_without_content_type_is_an_octet_stream() -> None:
         ('text/html; charset="Shift_JIS"', "日本".encode("shift_jis"), "shift_jis"),
         ("text/html; charset=utf-8", "é".encode(), None),
         ("text/html; charset=utf-8", b"\xe9", "utf-8"),
+        ("text/html; charset=utf-8", b"<meta charset=latin-1>\xc3\xa9", "utf-8"),
         ("text/html", b"\xe9", None),
     ],
 )
