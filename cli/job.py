@@ -236,10 +236,15 @@ def start(ctx: typer.Context, name: JobName, engine_db: EngineDb = None, sites_d
 
     Example: scraper site watch-demo job start prices
     """
+    from engine.authoring.jobs import check_job
+    from engine.errors import SiteError
     from engine.jobs import start_job
 
     with opened(ctx, engine_db, sites_dir) as (invocation, store):
-        _, job = _found(invocation, name)
+        found, job = _found(invocation, name)
+        faults = check_job(invocation.settings, site_of(invocation), found).faults
+        if faults:
+            raise SiteError("\n".join(map(str, faults)))
         changed = start_job(invocation.settings, store, site_of(invocation), job)
     say(f"{job.id}: {'started' if changed else 'is started already'}")
 

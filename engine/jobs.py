@@ -41,18 +41,23 @@ def run_job(settings: Settings, store: Store, site: Site, job: Job) -> str:
     that was run by hand is.
     """
     store.put_policies(site.name, site.queue_policies, site.default_policy)
-    standing = _under_way(store, site, job)
-    if standing is not None and _started(store, site, job) is None:
-        raise UsageError(
-            f'an iteration of "{job.name}" is under way: let it end (scraper workflow watch {standing}),'
-            f" or end it (scraper workflow cancel {standing})"
-        )
+    _refuse_overlap(store, site, job)
     if _started(store, site, job) is not None:
         return store.schedules.run(site.name, schedule_name(job.id), lambda op: _placed(settings, store, site, op))
     begin = _placed(settings, store, site, begin_op(site.name, job.id, scheduled=False))
     chosen = f"{site.name}-{job.id}-{time.time_ns()}"
     store.submit(_workflow(chosen, site, job, begin))
     return chosen
+
+
+def _refuse_overlap(store: Store, site: Site, job: Job) -> None:
+    """A schedule waits for its own run only. Raises UsageError where an iteration is under way that is none of one."""
+    standing = _under_way(store, site, job) if _started(store, site, job) is None else None
+    if standing is not None:
+        raise UsageError(
+            f'an iteration of "{job.name}" is under way: let it end (scraper workflow watch {standing}),'
+            f" or end it (scraper workflow cancel {standing})"
+        )
 
 
 def _under_way(store: Store, site: Site, job: Job) -> str | None:
@@ -79,6 +84,7 @@ def start_job(settings: Settings, store: Store, site: Site, job: Job) -> bool:
     if not job.enabled:
         raise UsageError(f'the job "{job.name}" is disabled: set enabled: true in its job.yaml')
     store.put_policies(site.name, site.queue_policies, site.default_policy)
+    _refuse_overlap(store, site, job)
     workflow = _workflow("", site, job, begin_op(site.name, job.id, scheduled=True))
     return store.schedules.put(
         NewSchedule(

@@ -91,7 +91,11 @@ def test_faults_are_told_with_their_lines_and_tests_that_fail_end_with_1(watch: 
     (deals / "tests.js").write_text("function test_no() { spyweb.assert_eq(1, 2, 'of course') }")
     failed = job(watch, "test", "deals")
     assert (failed.code, "of course" in failed.out) == (1, True)
+    nothing = job(watch, "test", "prices")
+    assert (nothing.code, nothing.out) == (0, "no tests\n")
     (deals / "hooks.js").write_text("function before_fetch( {")
+    refused = job(watch, "start", "deals")
+    assert (refused.code, "jobs/deals/hooks.js:" in refused.err, "SyntaxError" in refused.err) == (1, True, True)
     prices = jobs / "prices" / "job.yaml"
     text = prices.read_text().replace("selector: .good", "selector: 'li['").replace("price:.price", "price:::")
     prices.write_text(text)

@@ -216,8 +216,14 @@ def test_iterations_of_a_job_do_not_overlap(lab: Lab) -> None:
     (first,) = lab.submit(job)
     with pytest.raises(UsageError, match=f"scraper workflow cancel {first}"):
         lab.submit(job)
+    site = lab.registry.site(SITE)
     with closing(open_store(lab.settings)) as store:
+        with pytest.raises(UsageError, match=f"scraper workflow cancel {first}"):
+            start_job(lab.settings, store, site, job)
         store.cancel(first)
+        assert start_job(lab.settings, store, site, job)
+        assert not start_job(lab.settings, store, site, job)
+        stop_job(store, site, job)
     lab.submit(job)
 
 
