@@ -61,6 +61,8 @@ class HookRunner:
         if ctx.lease.earlier_claims:
             stored = await self._hands.projector.outcome(ctx.site, session_spec(ctx))
             if stored is not None:
+                if ctx.op.metadata.get("task") == "hook":
+                    _release(ctx)
                 return decode_result(stored)
         try:
             return await self._task(ctx)
@@ -94,9 +96,8 @@ class HookRunner:
             # first the row: from then on the run that lost the op writes nothing
             with contextlib.suppress(LeaseLost, OpError):
                 await self._give_up(ctx, _GIVEN_UP)
-            given = HookInput.load(ctx.op.input)
-            await end_marked(mark_of(ctx, given.scope.id), self._hands.grace)
-            release(given, CrawlSpec.load(ctx.op.workflow.input))
+            await end_marked(mark_of(ctx, HookInput.load(ctx.op.input).scope.id), self._hands.grace)
+            _release(ctx)
         elif ctx.op.metadata.get("task") == "binary":
             given = json.loads(ctx.op.input)
             if given.get("crawl"):
@@ -118,3 +119,8 @@ class HookRunner:
     async def aclose(self) -> None:
         """Commit what waits; the hooks themselves have ended with their ops."""
         await self._hands.projector.aclose()
+
+
+def _release(ctx: RunContext) -> None:
+    """The op has ended without a run of its own that would have seen to it."""
+    release(HookInput.load(ctx.op.input), CrawlSpec.load(ctx.op.workflow.input))

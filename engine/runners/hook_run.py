@@ -30,7 +30,7 @@ from engine.retry import delay, may_retry
 from engine.runners.base import RunContext, RunFailed
 from engine.runners.hook_hands import Hands, mark_of, paths_of
 from engine.runners.hook_records import Sink
-from engine.runners.hook_wait import Admission
+from engine.runners.hook_wait import Admission, release
 
 _LOG_LINES = 50
 #: How often a snapshot is begun; a hook that removes its snapshot's directory would have it begun for ever.
@@ -57,6 +57,7 @@ class HookRun:
         """Run it. Raises RunFailed for a hard failure, LeaseLost."""
         if self._given.scope.kind == "snapshot":
             if not await self._is_current():
+                release(self._given, self._spec)
                 return Result(data='{"status": "superseded"}')
             if self._given.scope.round < _ROUNDS and not self._place.private.is_dir():
                 return await self._begin_again()
