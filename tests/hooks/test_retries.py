@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.app import open_store
 from engine.clock import MILLISECOND, SECOND
 from engine.hooks.daemons import State, daemons, is_over, need, need_no_more
+from engine.hooks.graph import HookInput
 from engine.hooks.layout import CLOSED, Place
 from engine.hooks.process import PidRecord, write_record
 from engine.hooks.turn import Turn
 from engine.liveness import identity, own_identity
+from engine.model import Lease, Op, RetryPolicy, Workflow, WorkflowStatus
+from engine.runners.base import RunContext
+from engine.runners.hook import hook_runner
 from tests.hooks.crashing import living
-from tests.hooks.lab import Lab
+from tests.hooks.lab import SITE, Lab
 
 DAEMON = "touch up; trap 'rm -f up; exit 0' TERM; echo up; sleep 900 & wait"
 
@@ -144,3 +150,54 @@ def test_daemons_are_over_when_all_is_that_is_known_to_need_them(tmp_path: Path)
     assert (is_over(crawl), is_over(place)) == (False, True)
     need_no_more((crawl, other), hooks[1])
     assert is_over(crawl)
+
+
+def test_a_hook_whose_outcome_outlived_its_worker_lets_the_daemons_go(lab: Lab) -> None:
+    """Killed between the commit in the site DB and the end of the run, it does not run again."""
+    lab.hook("p/on_Snapshot__10_p.sh", "exit 10")
+    lab.crawl()
+    with contextlib.closing(open_store(lab.settings)) as store:
+        with store.database.read() as connection:
+            sql = "SELECT o.pk, o.id, o.input_json, w.input_json FROM op o JOIN workflow w ON w.pk = o.workflow_pk"
+            pk, name, given, spec = connection.exec_driver_sql(f"{sql} WHERE o.id LIKE '%_p.sh'").one()
+        uuid, clock = store.uuid, store.clock
+    hook = HookInput.load(given)
+    place = Place(Path(hook.scope.root))
+    need((place,), place.traces(hook.plugin, hook.file))
+    (place.private / CLOSED).touch()
+    assert not is_over(place)
+    workflow = Workflow(
+        id="c1", site=SITE, name="", status=WorkflowStatus.RUNNING, input=spec, metadata={"crawl": "true"}
+    )
+    op = Op(
+        pk=pk,
+        id=name,
+        workflow=workflow,
+        kind="hook",
+        site=SITE,
+        queue="hooks:fg",
+        dedup_key="",
+        parent_id=None,
+        input=given,
+        metadata={"task": "hook"},
+        retry=RetryPolicy(),
+        created_at=clock.now(),
+        generation=0,
+    )
+    lease = Lease(
+        op_pk=pk, token="t", worker_id="w", acquired_at=clock.now(), expires_at=0, attempt=1, earlier_claims=1
+    )
+    unused: Any = None
+    ctx = RunContext(
+        op=op, lease=lease, site=lab.site, engine_uuid=uuid, started=lambda: None, prepare=unused, cookies=unused
+    )
+
+    async def again() -> str | None:
+        runner = hook_runner(lab.settings, clock)
+        try:
+            return (await runner.run(ctx)).data
+        finally:
+            await runner.aclose()
+
+    assert '"skipped"' in str(asyncio.run(again()))
+    assert is_over(place)
