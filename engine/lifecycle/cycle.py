@@ -296,7 +296,7 @@ class CycleRun:
         """What will be said of new items; the webhook goes by the cycle's own id."""
         drafts = []
         if self.job.notification is not None:
-            drafts.append(Draft(self._notification_id, "notification", "", {}))
+            drafts.append(Draft(self.notification_id, "notification", "", {}))
         if self.job.webhook is not None:
             drafts.append(Draft(self.cycle_id, "webhook", self.job.webhook.url, self.job.webhook.headers))
         return drafts
@@ -321,11 +321,12 @@ class CycleRun:
             texts.append(Frozen(self.cycle_id, None if sent is None else _compact(sent), "pending"))
         if told is not None:
             text = self._notice(notified, new)
-            texts.append(Frozen(self._notification_id, text, "pending" if told.command else "sent"))
+            texts.append(Frozen(self.notification_id, text, "pending" if told.command else "sent"))
         return texts
 
     @property
-    def _notification_id(self) -> str:
+    def notification_id(self) -> str:
+        """The id of what is said about the cycle's new items."""
         return f"{self.cycle_id}/notification"
 
     def _notice(self, called: Called, new: Sequence[Item]) -> str | None:

@@ -308,6 +308,15 @@ class Ledger:
         found = [dict(zip(names, row, strict=True)) for row in rows]
         return [{**one, "headers": json.loads(str(one["headers"]))} for one in found]
 
+    def only_said(self, cycle_id: str) -> list[tuple[str, str]]:
+        """The notifications of a cycle that went nowhere but into a log: id and payload."""
+        rows = self.database.run(
+            "SELECT id, payload_json FROM monitor_outbox WHERE cycle_id = ? AND channel = 'notification'"
+            " AND status = 'sent' AND attempts = 0 ORDER BY created_at, id",
+            (cycle_id,),
+        )
+        return [(str(name), str(payload)) for name, payload in rows]
+
     def said(self, name: str) -> None:
         """A notification that goes nowhere but into the log is there."""
         with transaction(self.database):

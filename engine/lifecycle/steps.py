@@ -151,7 +151,9 @@ class _Step:
         plan = Plan.load(self._task["plan"])
         ledger = self._ledger(plan.job_id)
         _, job, _ = self._pinned(ledger, plan.version, plan.folder)
-        if not ledger.finished(plan.iteration_id):
+        if ledger.finished(plan.iteration_id):
+            self._say_again(ledger, plan.iteration_id)
+        else:
             for cycle in ledger.open_cycles(plan.iteration_id):
                 self._give_up(plan, cycle)
             if "on_finished" in plan.hooks:
@@ -217,6 +219,9 @@ class _Step:
 
     def _request(self) -> dict[str, Any]:
         run = self._cycle_run(*self._given())
+        if run.state.over:
+            # an operator tries again what ended long ago
+            return {"skip": True}
         run.started_at = int(self._task["started_at"])
         try:
             answer = run.request(self._task["request"])
@@ -231,6 +236,8 @@ class _Step:
 
     def _process(self) -> dict[str, Any]:
         run = self._cycle_run(*self._given())
+        if run.state.status != "running":
+            self._say_again(run.ledger, run.cycle_id)
         if run.state.over:
             run.wipe()
             return self._ended(run)
@@ -282,6 +289,7 @@ class _Step:
     def _conclude(self) -> dict[str, Any]:
         run = self._cycle_run(*self._given())
         if run.state.over:
+            self._say_again(run.ledger, run.cycle_id, run.notification_id)
             run.wipe()
             return self._ended(run)
         try:
@@ -316,12 +324,21 @@ class _Step:
         late = []
         for row in ledger.pending(cycle_id, untried=True):
             if row["channel"] == "notification" and (job.notification is None or not job.notification.command):
-                message = json.loads(str(row["payload"]))
-                self._say("info", f"notification: {message['title']}\n{message['body']}")
+                self._say_notification(str(row["payload"]))
                 ledger.said(str(row["id"]))
             else:
                 late.append(str(row["id"]))
         return late
+
+    def _say_again(self, ledger: Ledger, cycle_id: str, *others: str) -> None:
+        """What an earlier run of this op said, whose log is lost; ``others`` were said by another op."""
+        for name, payload in ledger.only_said(cycle_id):
+            if name not in others:
+                self._say_notification(payload)
+
+    def _say_notification(self, payload: str) -> None:
+        message = json.loads(payload)
+        self._say("info", f"notification: {message['title']}\n{message['body']}")
 
     def _outbox(self) -> dict[str, Any]:
         ledger = self._ledger(str(self._task["job"]))

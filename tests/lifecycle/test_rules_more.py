@@ -20,6 +20,7 @@ from engine.lifecycle.manifest import InvalidJob, parse_job
 from engine.runners.cycle_fetch import kind_of
 from tests.lifecycle.bench import Bench, Crash
 from tests.lifecycle.lab import PAGE, SITE, open_lab
+from tests.lifecycle.rig import Rig
 from tests.servers import Call
 
 HOOK = {"url": "http://sink/x"}
@@ -53,6 +54,19 @@ def test_a_run_that_lost_its_op_calls_no_hook_to_effect_once_the_cycle_is_over(
     with pytest.raises(DatabaseBusy):
         bench.step("w1", "process", **given)
     assert bench.rows("SELECT value FROM monitor_kv") == [("1",)]
+
+
+def test_ops_of_a_cycle_that_is_over_do_nothing_when_they_are_tried_again(bench: Bench) -> None:
+    """JOB-220"""
+    hooks = "async function before_fetch(r) { await store_incr('calls'); return r }"
+    bench.job(hooks, "async function on_finished() { await store_incr('calls') }")
+    given = begin(bench, "w1")
+    for _ in range(2):
+        bench.step("w1", "process", **given)
+        bench.step("w1", "finished", plan=given["plan"])
+        assert bench.step("w1", "request", **given, request={}, started_at=1).value == {"skip": True}
+    assert bench.rows("SELECT value FROM monitor_kv") == [("2",)]
+    assert bench.names() == ["one", "two"]
 
 
 def test_nothing_is_stored_in_a_cycle_that_is_over_for_nobody_would_announce_it(
@@ -293,6 +307,36 @@ def test_an_end_of_an_iteration_that_takes_its_process_down_has_thrown(bench: Be
     assert "called" not in bench.logs
     assert any("out of memory" in line for line in bench.logs)
     assert bench.rows("SELECT status FROM monitor_iterations") == [("finished",)]
+
+
+def test_a_notification_that_only_the_log_shows_is_said_by_whichever_run_of_its_op_counts(bench: Bench) -> None:
+    """JOB-812: the log of a run that dies before it is settled is lost."""
+    hook = "notify('{0}', 'n')"
+    lasts = f"function on_success() {{ {hook.format('ended')} }} function on_finished() {{ {hook.format('finished')} }}"
+    for workflow, scripts in (("w1", (None, None)), ("w2", (None, lasts))):
+        bench.job(*scripts, fields=[f"name{workflow}:b"])
+        given = begin(bench, workflow)
+        for step, said in (
+            ("process", "2 new matches from Job"),
+            ("conclude", "ended\nn"),
+            ("finished", "finished\nn"),
+        ):
+            if step == "process" or scripts[1] is not None:
+                told = [bench.step(workflow, step, **given).logs for _ in range(2)]
+                lines = [[line.message for line in logs if line.message.startswith("notification: ")] for logs in told]
+                assert lines[0] == lines[1]
+                assert [line.startswith(f"notification: {said}") for line in lines[1]] == [True], (step, lines)
+
+
+def test_the_worker_hears_of_every_call_of_a_hook_however_long_an_op_takes(tmp_path: Path) -> None:
+    """JOBHOOK-24: the limit is that of one call."""
+    rig = Rig(tmp_path)
+    heard: list[int] = []
+    hooks = rig.load("function filter_item(i) { return i }")
+    hooks.alive = lambda: heard.append(1)
+    hooks.call_each("filter_item", [[{"fields": {}, "matches": []}]] * 5, rig.cycle)
+    assert len(heard) == 5
+    rig.close()
 
 
 def crash(_run: CycleRun) -> None:
