@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.app import WorkerOptions, run_worker
 from engine.clock import SECOND
-from engine.config import ManifestDirectory, Settings
+from engine.config import LeaseSettings, ManifestDirectory, Settings
 from engine.plugins.registry import discover
 from engine.worker.options import Silent
 
@@ -19,6 +19,8 @@ def main() -> None:
         engine_db=str(folder / "engine.db"),
         sites_dir=folder / "sites",
         manifest_dirs=(ManifestDirectory(folder / "plugins", "flag"),),
+        # a storm hits an op more often than bad luck does
+        leases=LeaseSettings(max_lost=1000),
     )
     options = WorkerOptions(
         until_idle=sys.argv[3:] != ["on"], machine_id=sys.argv[2], js_processes=1, lease_duration=10 * SECOND
