@@ -400,16 +400,16 @@ class Ledger:
             self._prune(int(iteration.rpartition("/")[2]) - KEPT_ITERATIONS)
 
     def _prune(self, last: int) -> None:
-        """Forget iterations up to a number, and announcements of theirs that have arrived."""
-        old = "SELECT iteration_id FROM monitor_iterations WHERE job_id = ? AND number <= ? AND finished_at IS NOT NULL"
+        """Forget iterations up to a number, canceled ones too, and announcements of theirs that have arrived."""
+        old = "SELECT iteration_id FROM monitor_iterations WHERE job_id = ? AND number <= ?"
         cycles = f"SELECT cycle_id FROM monitor_cycles WHERE iteration_id IN ({old})"
         where = (self._job, last)
         self.database.run(f"DELETE FROM monitor_outbox WHERE status = 'sent' AND cycle_id IN ({cycles})", where)
-        self.database.run(f"DELETE FROM monitor_commits WHERE cycle_id IN ({cycles})", where)
-        self.database.run(f"DELETE FROM monitor_cycles WHERE iteration_id IN ({old})", where)
-        self.database.run(
-            "DELETE FROM monitor_iterations WHERE job_id = ? AND number <= ? AND finished_at IS NOT NULL", where
-        )
+        for table in ("monitor_commits", "hook_journal", "monitor_calls"):
+            self.database.run(f"DELETE FROM {table} WHERE cycle_id IN ({cycles})", where)
+        for table in ("monitor_batch", "monitor_cycles"):
+            self.database.run(f"DELETE FROM {table} WHERE iteration_id IN ({old})", where)
+        self.database.run("DELETE FROM monitor_iterations WHERE job_id = ? AND number <= ?", where)
 
 
 def _cycle(row: tuple[Any, ...]) -> Cycle:

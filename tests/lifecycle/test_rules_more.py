@@ -298,6 +298,24 @@ def test_what_a_cycle_remembers_is_wiped_even_if_its_op_dies_right_before_that(
     assert wiped(bench)
 
 
+def test_an_iteration_that_was_canceled_is_forgotten_like_any_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB-223"""
+    monkeypatch.setattr("engine.lifecycle.ledger.KEPT_ITERATIONS", 1)
+    bench.job("async function before_fetch(r) { await batch_set('a', 1); await store_incr('n'); return r }")
+    begin(bench, "canceled")
+    assert not wiped(bench)
+    bench.clock.advance(1)
+    bench.job(selector="li")
+    bench.iterate()
+    assert bench.rows("SELECT number FROM monitor_iterations ORDER BY number") == [(2,)]
+    assert bench.rows("SELECT 1 FROM monitor_batch") == []
+    assert wiped(bench)
+    bench.iterate()
+    assert bench.rows("SELECT COUNT(*) FROM monitor_versions") == [(1,)]
+
+
 def test_an_end_of_an_iteration_that_takes_its_process_down_has_thrown(bench: Bench) -> None:
     """JOB-320"""
     bench.job("function on_finished() { log('called') }")
