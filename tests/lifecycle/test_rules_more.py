@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import ssl
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +247,8 @@ def test_jobs_ask_conditionally_obey_robots_and_let_hooks_choose_the_proxy(
         http = "http: {conditional: true, robots: obey}"
         lab.write("site.yaml", f"name: {SITE}\ndatabaseFileName: watch.db\njobsRoot: jobs\n{http}\n")
         lab.pages |= {"/robots.txt": "User-agent: *\nDisallow: /private\n", "/tagged": tagged, "/private": PAGE}
-        choosing = f"function before_fetch(r) {{ r.proxy = '{lab.server.url}'; return r }}"
+        choosing = f"async function before_fetch(r) {{ r.proxy = '{lab.server.url}'; log(await SHARED); return r }}"
+        choosing = choosing.replace("SHARED", "global_store_incr('n', 6)")
         watched = lab.job("tagged", url=f"{lab.server.url}/tagged", webhook={"url": lab.webhook})
         private = lab.job("private", url=f"{lab.server.url}/private")
         proxied = lab.job("proxied", {"hooks.js": choosing}, proxy={"urls": ["http://127.0.0.1:9"]})
@@ -254,6 +257,7 @@ def test_jobs_ask_conditionally_obey_robots_and_let_hooks_choose_the_proxy(
         assert lab.cycles()["private/1/1"][0] == "error"
         assert "robots.txt" in lab.cycles()["private/1/1"][1]
         assert lab.names("proxied") == ["one", "two"]
+        assert "7" in lab.logs()
         lab.run(watched)
         assert (lab.cycles()["tagged/2/1"], [post.headers["x-delivery-id"] for post in lab.posts]) == (
             ("skipped", ""),
@@ -354,6 +358,26 @@ def test_the_worker_hears_of_every_call_of_a_hook_however_long_an_op_takes(tmp_p
     hooks.alive = lambda: heard.append(1)
     hooks.call_each("filter_item", [[{"fields": {}, "matches": []}]] * 5, rig.cycle)
     assert len(heard) == 5
+    rig.close()
+
+
+def test_hooks_of_one_job_keep_nobody_waiting(tmp_path: Path) -> None:
+    """While one runs, whatever it has written so far, another may write."""
+    rig = Rig(tmp_path)
+
+    def other(_name: str, _told: object) -> str:
+        with closing(sqlite3.connect(tmp_path / "site.db", timeout=0)) as database:
+            database.execute("BEGIN IMMEDIATE")
+        return "free"
+
+    rig.ask = other
+    writes = (
+        "await store_set('a', '1'); await store_incr('n'); await db_exec('CREATE TABLE mine (a)'); notify('a', 'b')"
+    )
+    rig.run(
+        f"async function before_fetch() {{ {writes}; log(await global_store_get('x')); return null }}", "before_fetch"
+    )
+    assert rig.messages == ["free"]
     rig.close()
 
 

@@ -129,3 +129,17 @@ def test_validators_survive_the_inbox() -> None:
     """HTTP-82."""
     assert decode_result(encode_result(Result(validators=SEEN))).validators == SEEN
     assert decode_result(encode_result(Result())).validators is None
+
+
+def test_a_worker_that_lost_its_lease_changes_nothing_that_all_jobs_share(store: Store, clock: FakeClock) -> None:
+    """JOBHOOK-51: its calls may be forgotten already, and would count again."""
+    submit(store, [new_op("a")])
+    dead = claim_one(store, "a")
+    asked = {"key": "n", "default": 0, "delta": 1, "scope": "shop/job/1/1", "call": "on_success:0:1"}
+    assert [store.kv("kv.incr", asked, dead.lease) for _ in range(2)] == [{"value": 1}] * 2
+    clock.advance(LEASE + 1)
+    assert store.sweep() == 1
+    store.kv("kv.forget", asked, claim_one(store, "a").lease)
+    with pytest.raises(LeaseLost):
+        store.kv("kv.incr", asked, dead.lease)
+    assert store.kv("kv.get", asked) == "1"
