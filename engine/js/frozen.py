@@ -17,6 +17,8 @@ from engine.model import JsonText
 
 #: Executions an isolate serves.
 OPS = 500
+#: Calls of the host it makes: each leaves a trace in it that is dearer to remove than the isolate is to replace.
+_CALLS = 5_000
 #: Heap that makes an isolate be thrown away, and how often it is looked at.
 _LARGEST, _LOOK_EVERY = 64 << 20, 16
 
@@ -69,6 +71,8 @@ class _Warm:
         return not host.timed or self._realm.isolate.call(self._drive, "next", 1.0) < 0
 
     def has_grown(self) -> bool:
+        if self._realm.bridge.calls > _CALLS:
+            return True
         return self.served % _LOOK_EVERY == 0 and self._realm.isolate.heap_bytes > _LARGEST
 
     def close(self) -> None:

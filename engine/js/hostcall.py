@@ -89,6 +89,11 @@ class HostCall:
         self._request.clear()
         self._answer = b""
 
+    @property
+    def calls(self) -> int:
+        """How many calls there were since the last release."""
+        return len(self._handles)
+
     def release(self) -> None:
         """Free the argument handles of the calls so far. Not from inside a call."""
         handles, self._handles = self._handles, []

@@ -358,6 +358,15 @@ def test_an_isolate_whose_heap_has_grown_is_thrown_away(own: Warm, monkeypatch: 
     assert own.isolates._warm == {}
 
 
+def test_an_isolate_that_has_called_its_host_often_is_thrown_away(own: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JS-83"""
+    monkeypatch.setattr(frozen, "_CALLS", 100)
+    own.run("return 1")
+    assert own.isolate
+    own.run("for (let i = 0; i < 100; i++) ctx.log(i)")
+    assert own.isolates._warm == {}
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
