@@ -21,7 +21,7 @@ from engine.worker.database import DatabaseThread
 #: More than this in one transaction gains nothing and delays everybody.
 _LARGEST_GROUP = 500
 #: Seconds from one group to the next while other ops still run.
-BREATH = 0.01
+BREATH = 0.02
 #: Seconds after which a start mark is written even if nothing else is.
 _MARK = 0.05
 

@@ -162,24 +162,25 @@ class Worker:
     async def _loop(self) -> None:
         while not self._stopping.is_set():
             self.wake.clear()
-            claimed = await self._claim()
+            wanted = self._free()
+            claimed = await self._claim(wanted)
             if self._cycles_used_up() or await self._done(claimed):
                 return
-            if not claimed or self._free() == 0:
-                await self._rest()
+            if not claimed or claimed < wanted or self._free() <= 0:
+                # a claim looks at a bounded number of lanes: where it brought something there may be more
+                await self._rest(min(self._pause(), _LOOK_AGAIN) if claimed else self._pause())
 
-    async def _rest(self) -> None:
-        await self.wake.wait(self._pause())
+    async def _rest(self, seconds: float) -> None:
+        await self.wake.wait(seconds)
         # a busy worker's own commits ring as well, and bring the next claim with them
         if self._slots and (left := self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(left)
 
-    async def _claim(self) -> int:
-        free = self._free()
-        if free <= 0:
+    async def _claim(self, limit: int) -> int:
+        if limit <= 0:
             self._next_due = None
             return 0
-        claim = await self.bench.database.until_done(self.store.claim, self._request(free))
+        claim = await self.bench.database.until_done(self.store.claim, self._request(limit))
         self.take(claim)
         return len(claim.leased)
 
