@@ -1,7 +1,7 @@
 """How many ops run at once, and how many more are worth having at hand.
 
 A claim costs a transaction. Where ops take a moment only, a worker claims some ahead, as many as it works off in
-:data:`STOCK` seconds; where they take longer than that, none.
+:data:`STOCK` seconds; where some take longer than that, none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ STOCK = 0.05
 MOST_AHEAD = 200
 #: Seconds after which an op that was claimed ahead is given back: those before it take longer than was expected.
 PATIENCE = 2.0
-#: The weight of the latest op in the average.
-_WEIGHT = 0.1
+#: The weight of a quick op; a slow one counts at once and whole.
+_WEIGHT = 0.05
 
 
 class Places:
@@ -25,7 +25,7 @@ class Places:
     def __init__(self, size: int) -> None:
         self._size = size
         self._free = asyncio.Semaphore(size)
-        #: What an op takes on average; nothing is known at first.
+        #: What the slower ones of late take; nothing is known at first.
         self._seconds = math.inf
 
     def at_hand(self) -> int:
@@ -47,6 +47,7 @@ class Places:
 
     def leave(self, seconds: float) -> None:
         """Give the place up after an op that took ``seconds``."""
-        known = math.isfinite(self._seconds)
-        self._seconds = self._seconds + _WEIGHT * (seconds - self._seconds) if known else seconds
+        if math.isinf(self._seconds):
+            self._seconds = seconds
+        self._seconds = max(seconds, self._seconds + _WEIGHT * (seconds - self._seconds))
         self._free.release()

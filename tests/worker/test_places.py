@@ -31,6 +31,20 @@ def test_ops_that_take_a_moment_are_claimed_ahead_and_slow_ones_are_not(seconds:
     assert asyncio.run(served()).at_hand() == 4 + ahead
 
 
+def test_one_slow_op_ends_the_claiming_ahead_until_many_quick_ones_have_come() -> None:
+    async def served() -> list[int]:
+        places = Places(4)
+        held = []
+        for seconds in (0.0, 1.0, *[0.0] * 200):
+            assert await places.enter()
+            places.leave(seconds)
+            held.append(places.at_hand())
+        return held
+
+    first, slow, *quick = asyncio.run(served())
+    assert (first, slow, quick[0], quick[-1]) == (4 + MOST_AHEAD, 4, 4, 4 + MOST_AHEAD)
+
+
 def test_an_op_that_waits_too_long_for_a_place_does_not_get_one() -> None:
     async def crowd() -> list[bool]:
         places = Places(1)
