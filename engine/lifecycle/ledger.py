@@ -325,11 +325,13 @@ class Ledger:
     def delivered(self, cycle_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Note how tries of deliveries went: ``sent``, ``pending`` (there will be another) or ``failed``.
 
-        A cycle that is not over gets to know how the first try of its webhook went.
+        A failure changes nothing where another run has settled it since: ``attempts`` is how many tries it knew of. A
+        cycle that is not over gets to know how the first try of its webhook went.
         """
         with transaction(self.database):
             for row in rows:
-                self._delivered(row["id"], row["status"], row["error"], 1)
+                if row["status"] == "sent" or not self._settled_since(row["id"], row["attempts"]):
+                    self._delivered(row["id"], row["status"], row["error"], 1)
             sent = next((row for row in rows if row["id"] == cycle_id), None)
             state = self.state(cycle_id)
             if sent is None or state.told is None or state.over:
@@ -339,6 +341,13 @@ class Ledger:
             telemetry.replace("webhook", status, sent["duration_ms"], sent["error"])
             told = {**state.told, "telemetry": telemetry.dump()}
             self._note(cycle_id, told, state.started_at, state.status, state.error)
+
+    def _settled_since(self, name: str, attempts: int) -> bool:
+        rows = self.database.run(
+            "SELECT 1 FROM monitor_outbox WHERE id = ? AND status IN ('sent', 'failed') AND attempts <> ?",
+            (name, attempts),
+        )
+        return bool(rows)
 
     def _delivered(self, name: str, status: str, error: str, attempts: int) -> None:
         self.database.run(

@@ -163,7 +163,14 @@ class CycleRunner:
         tries = await asyncio.gather(
             *(self._delivery.attempt(ctx, row, outbox["secret"], outbox["command"]) for row in rows)
         )
-        told = [{**one, "status": "sent" if not one["error"] else "failed" if last else "pending"} for one in tries]
+        told = [
+            {
+                **one,
+                "status": "sent" if not one["error"] else "failed" if last else "pending",
+                "attempts": row["attempts"],
+            }
+            for one, row in zip(tries, rows, strict=True)
+        ]
         await self._ask_child(ctx, {**given, "step": "delivered", "rows": told})
         failed = [one for one in told if one["error"]]
         logs = tuple(

@@ -167,7 +167,8 @@ class Bench:
                 self.posted.append((row["id"], row["payload"]))
                 error = "" if self.sink_works else "the webhook answered 500"
                 status = "sent" if self.sink_works else "pending"
-                told.append({"id": row["id"], "status": status, "error": error, "duration_ms": 2.0})
+                tried = {"duration_ms": 2.0, "attempts": row["attempts"]}
+                told.append({"id": row["id"], "status": status, "error": error, **tried})
             if told:
                 self.step(workflow, "delivered", **given, rows=told)
 

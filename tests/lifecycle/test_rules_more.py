@@ -361,6 +361,26 @@ def test_the_worker_hears_of_every_call_of_a_hook_however_long_an_op_takes(tmp_p
     rig.close()
 
 
+def test_a_failure_that_comes_late_does_not_undo_what_another_run_delivered(bench: Bench) -> None:
+    """JOB-822: the child of a worker that was killed notes its try when the next worker has been there."""
+    bench.job(webhook=HOOK)
+    given = begin(bench, "w1")
+    bench.step("w1", "process", **given)
+    deliver = {"job": "job", "cycle_id": "job/1/1", "ids": [], "version": given["plan"]["version"]}
+    (row,) = bench.step("w1", "outbox", **deliver).value["rows"]
+
+    def note(status: str, attempts: int) -> tuple[Any, ...]:
+        tried = {"id": row["id"], "status": status, "error": "", "duration_ms": 1.0, "attempts": attempts}
+        bench.step("w1", "delivered", **deliver, rows=[tried])
+        return bench.rows("SELECT status, attempts FROM monitor_outbox WHERE channel = 'webhook'")[0]
+
+    assert note("pending", 0) == ("pending", 1)
+    assert note("sent", 0) == ("sent", 2)
+    assert note("pending", 0) == ("sent", 2)
+    # sent again by hand, and that fails
+    assert note("failed", 2) == ("failed", 3)
+
+
 def test_hooks_of_one_job_keep_nobody_waiting(tmp_path: Path) -> None:
     """While one runs, whatever it has written so far, another may write."""
     rig = Rig(tmp_path)
