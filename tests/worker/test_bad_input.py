@@ -90,7 +90,9 @@ def test_each_bad_script_fails_once_by_itself_and_its_neighbours_succeed(lab: La
         name: code for name, (_, code, _) in WRONG.items()
     }
     assert {name: error["message"] for name, error in errors.items() if WRONG[name][2] not in error["message"]} == {}
-    assert {name: lab.attempts(name) for name in WRONG} == {name: ["failed"] for name in WRONG}
+    # one that waited too long for its neighbour's lock on the site DB is given back first
+    tried = {name: [state for state in lab.attempts(name) if state != "interrupted"] for name in WRONG}
+    assert tried == {name: ["failed"] for name in WRONG}
     assert lab.site("SELECT n FROM counter") == [(len(WRONG),)]
 
 
