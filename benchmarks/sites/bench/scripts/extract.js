@@ -1,9 +1,11 @@
 const html = require("html");
 const db = require("site-db");
 
+// one statement for all items of a page
 const INSERT =
-  "INSERT INTO items (id, page, title, price, url) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET " +
-  "title = excluded.title, price = excluded.price, url = excluded.url";
+  "INSERT INTO items (id, page, title, price, url) " +
+  "SELECT value->>'id', ?, value->>'title', value->>'price', value->>'url' FROM json_each(?) WHERE true " +
+  "ON CONFLICT (id) DO UPDATE SET title = excluded.title, price = excluded.price, url = excluded.url";
 
 module.exports = function (ctx) {
   const body = ctx.dep(ctx.input.fetched).artifacts.find((one) => one.kind === "http-response-body").bodyText;
@@ -14,12 +16,9 @@ module.exports = function (ctx) {
     price: ".price",
   });
   for (const item of items) {
-    const url = html.resolve(ctx.input.url, item.url);
-    if (ctx.input.records) {
-      ctx.writeRecord("items", item.id, { page: ctx.input.page, title: item.title, price: item.price, url: url });
-    } else {
-      db.exec(INSERT, item.id, ctx.input.page, item.title, Number(item.price.replace("£", "")), url);
-    }
+    item.url = html.resolve(ctx.input.url, item.url);
+    item.price = Number(item.price.replace("£", ""));
   }
+  db.exec(INSERT, ctx.input.page, JSON.stringify(items));
   return { items: items.length };
 };
