@@ -174,6 +174,10 @@ def _sqlite_engine(url: URL) -> Engine:
     return engine
 
 
+#: A process that freezes inside a transaction (a sleeping laptop) must not hold its locks for ever.
+_SESSION = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=15s"
+
+
 def _postgresql_engine(url: URL) -> Engine:
     try:
         return create_engine(
@@ -182,7 +186,7 @@ def _postgresql_engine(url: URL) -> Engine:
             max_overflow=8,
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",
-            connect_args={"connect_timeout": 10, "options": "-c synchronous_commit=on"},
+            connect_args={"connect_timeout": 10, "options": _SESSION},
         )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError('PostgreSQL needs the extra: pip install "scraper[postgres]"') from error
