@@ -34,7 +34,7 @@ _PRELOADED: Final = (
     *("engine.app", "engine.demo", "engine.doctor", "engine.upkeep", "engine.views.graph", "engine.views.progress"),
     *("engine.authoring.check", "engine.authoring.stage", "engine.authoring.testing"),
     *("alembic.command", "alembic.config", "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "typer._adapters"),
-    *("greenlet", "rich.live", "rich.progress", "rich.table", "structlog"),
+    *("rich.live", "rich.progress", "rich.table", "structlog"),
 )
 _REQUEST = 1 << 20
 
