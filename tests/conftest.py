@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ def pytest_configure() -> None:
     A process that is killed takes nothing with it that it has handed to the kernel, so this tests the same.
     """
     statements.share()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # a shell that runs pytest in the background would have everything that tests start ignore it, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 

@@ -123,6 +123,9 @@ class _Execution:
 
     def run(self) -> JsonText:
         self._drive()
+        if self._isolate.out_of_memory:
+            # microtasks that fill the heap are ended without a word, maybe after the script had its result
+            raise JSOOMException
         if self._failure is not None:
             raise self._classified(self._failure)
         if self._done is None:

@@ -320,11 +320,12 @@ def test_microtasks_left_behind_belong_to_their_op(own: Warm) -> None:
         ("throw new Error('x')", "runner_error"),
         ("return 10n", "invalid_result"),
         ("while (true) {}", "js_timeout"),
-        ("const f = () => Promise.resolve().then(f); f()", "js_timeout"),
+        ("(async () => { for (;;) await null })()", "js_timeout"),
+        ("const f = () => Promise.resolve().then(f); f()", "js_memory"),
         ("return new Promise(() => {})", "js_never_settled"),
         ("const all = []; while (true) all.push(new Array(1e5).fill(all.length))", "js_memory"),
     ],
-    ids=["throw", "result", "loop", "microtasks", "never", "memory"],
+    ids=["throw", "result", "loop", "microtasks", "chain", "never", "memory"],
 )
 def test_an_isolate_in_which_something_went_wrong_is_thrown_away(own: Warm, body: str, code: str) -> None:
     """JS-83"""
