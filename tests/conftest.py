@@ -31,9 +31,10 @@ def pytest_configure() -> None:
     A process that is killed takes nothing with it that it has handed to the kernel, so this tests the same.
     """
     statements.share()
+    # a shell that runs pytest in the background would have everything that tests start ignore these, too
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # a shell that runs pytest in the background would have everything that tests start ignore it, too
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 

@@ -310,7 +310,9 @@ class Worker:
         return 0 < self.options.max_cycles <= self.report.cycles
 
     def _free(self) -> int:
-        return self._places.at_hand() - self.running()
+        # counted rounds bring what runs and no more
+        held = self.options.max_workers if self.options.max_cycles else self._places.at_hand()
+        return held - self.running()
 
     def _pause(self) -> float:
         pause = self.options.poll_interval
