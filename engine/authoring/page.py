@@ -62,19 +62,7 @@ def _fetched(target: str, settings: Settings) -> LoadedPage:
 
 
 async def _fetch(target: str, url: httpx.URL, settings: Settings) -> Answer:
-    request = FetchRequest(
-        method="GET",
-        url_text=target,
-        url=url,
-        headers={},
-        content_type=None,
-        body_text=None,
-        timeout=None,
-        max_bytes=None,
-        redirects=None,
-        persist_body=True,
-        artifact_name="page",
-    )
+    request = FetchRequest(method="GET", url_text=target, url=url, artifact_name="page")
     plan = FetchPlan(
         request=request,
         user_agent=USER_AGENT,

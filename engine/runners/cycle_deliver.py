@@ -72,7 +72,6 @@ class Delivery:
             max_bytes=_ANSWER_BYTES,
             redirects=0,
             persist_body=False,
-            artifact_name="",
         )
         plain = replace(self._client.manners(ctx.site), proxies=NO_PROXIES, obey_robots=False, conditional=False)
         answer = (await self._client.fetch(ctx, request, plain)).answer

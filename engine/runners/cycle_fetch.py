@@ -121,12 +121,8 @@ def _fetch_request(request: Mapping[str, Any]) -> FetchRequest:
         url_text=text,
         url=checked_url(text),
         headers={str(name): str(value) for name, value in request["headers"].items()},
-        content_type=None,
-        body_text=None,
         timeout=round(float(request["timeout"]) * SECOND) or None,
         max_bytes=int(float(request["max_body_size"]) * (1 << 20)) or None,
-        redirects=None,
-        persist_body=True,
         artifact_name=_BODY,
         proxy=request.get("proxy") or None,
     )

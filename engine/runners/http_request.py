@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -34,15 +34,15 @@ class FetchRequest:
     url_text: str
     url: httpx.URL
     #: The headers the op set, in its spelling.
-    headers: Mapping[str, str]
-    content_type: str | None
-    body_text: str | None
-    timeout: Micros | None
-    max_bytes: int | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    body_text: str | None = None
+    timeout: Micros | None = None
+    max_bytes: int | None = None
     #: 0 = a redirect is an answer like any other.
-    redirects: int | None
-    persist_body: bool
-    artifact_name: str
+    redirects: int | None = None
+    persist_body: bool = True
+    artifact_name: str = ""
     proxy: str | None = None
     #: Whether the page is wanted only if it has changed.
     conditional: bool | None = None

@@ -119,16 +119,4 @@ def _file(url: httpx.URL) -> httpx.URL:
 
 
 def _asking(url: httpx.URL) -> FetchRequest:
-    return FetchRequest(
-        method="GET",
-        url_text=str(url),
-        url=url,
-        headers={},
-        content_type=None,
-        body_text=None,
-        timeout=None,
-        max_bytes=None,
-        redirects=None,
-        persist_body=True,
-        artifact_name="",
-    )
+    return FetchRequest(method="GET", url_text=str(url), url=url)

@@ -37,8 +37,8 @@ class Crew(Protocol):
         """What the next claim should ask for; None: nothing."""
         ...
 
-    def take(self, claim: Claim) -> None:
-        """Begin what was leased."""
+    def take(self, request: ClaimRequest, claim: Claim | None) -> None:
+        """Begin what a request brought; None: it was not put."""
         ...
 
 
@@ -51,7 +51,7 @@ class Idle:
     def appetite(self) -> ClaimRequest | None:
         return None
 
-    def take(self, claim: Claim) -> None: ...
+    def take(self, request: ClaimRequest, claim: Claim | None) -> None: ...
 
 
 class Committer:
@@ -140,7 +140,7 @@ class Committer:
         for (_, future), verdict in zip(group, report.verdicts, strict=True):
             if not future.done():
                 future.set_result(verdict)
-        if report.claim is not None:
-            self.crew.take(report.claim)
-        elif report.made_ready:
+        if request is not None:
+            self.crew.take(request, report.claim)
+        if report.claim is None and report.made_ready:
             self.made_ready()

@@ -78,6 +78,8 @@ class Worker:
     _next_due: Micros | None = None
     _places: Places = field(init=False)
     _running: int = 0
+    #: Room that claims under way have asked for.
+    _asked: int = 0
 
     def __post_init__(self) -> None:
         self.committer.crew = self
@@ -147,8 +149,11 @@ class Worker:
         room = self._free()
         return self._request(room) if room > 0 and not self._stopping.is_set() and not self.options.max_cycles else None
 
-    def take(self, claim: Claim) -> None:
-        """Begin what was leased."""
+    def take(self, request: ClaimRequest, claim: Claim | None) -> None:
+        """Begin what a request brought; None: it was not put."""
+        self._asked -= request.limit
+        if claim is None:
+            return
         self.report.cycles += 1
         self._looked = asyncio.get_running_loop().time()
         for leased in claim.leased:
@@ -180,11 +185,13 @@ class Worker:
         if limit <= 0:
             self._next_due = None
             return 0
-        claim = await self.bench.database.until_done(self.store.claim, self._request(limit))
-        self.take(claim)
+        request = self._request(limit)
+        claim = await self.bench.database.until_done(self.store.claim, request)
+        self.take(request, claim)
         return len(claim.leased)
 
     def _request(self, limit: int) -> ClaimRequest:
+        self._asked += limit
         return ClaimRequest(
             worker_id=self.instance,
             machine=self.options.machine_id,
@@ -312,7 +319,7 @@ class Worker:
     def _free(self) -> int:
         # counted rounds bring what runs and no more
         held = self.options.max_workers if self.options.max_cycles else self._places.at_hand()
-        return held - self.running()
+        return held - self._running - self._asked
 
     def _pause(self) -> float:
         pause = self.options.poll_interval

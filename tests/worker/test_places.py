@@ -90,3 +90,25 @@ def test_more_ops_are_held_than_run_at_once(lab: Lab, monkeypatch: pytest.Monkey
     assert report.succeeded == 400
     assert crowd.most == 2
     assert report.cycles < 100, "each claim brought two ops and no more"
+
+
+class Slow(Crowd):
+    """Ops that take long enough for a worker to know it."""
+
+    async def run(self, ctx: RunContext) -> Result:
+        ctx.started()
+        await asyncio.sleep(0.22 + 0.01 * (int(ctx.op.id[2:]) % 7))
+        return EMPTY_RESULT
+
+
+def test_slow_ops_never_wait_for_a_place_with_a_lease_in_hand(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two claims that are under way at once do not ask for the same room."""
+
+    def runners(*_: Any) -> dict[str, Runner]:
+        return {"slow": Slow()}
+
+    monkeypatch.setattr(app, "_runners", runners)
+    monkeypatch.setattr(Places.enter, "__defaults__", (0.01,))
+    lab.submit(*(NewOp(id=f"op{number}", kind="slow", site=SITE) for number in range(40)))
+    report = lab.work(max_workers=4)
+    assert (report.succeeded, report.interrupted) == (40, 0)
