@@ -1,74 +1,67 @@
-"""httpx's transport over connections that tell cheaply whether they are still alive.
-
-Before every request the pool asks each idle connection whether its peer has closed it. Underneath that resolves every
-attribute of the socket anew, address and peer included, which on a busy worker costs more than the request.
-"""
+"""How connections are opened: straight to a host, or through a proxy."""
 
 from __future__ import annotations
 
-import select
 import ssl
-from collections.abc import Awaitable, Iterable
-from typing import Any
 
 import httpcore
 import httpx
 
+from engine.runners.http_one import Http11Connection
+from engine.runners.http_pool import Opener
+from engine.runners.http_stream import Network
 
-class PooledTransport(httpx.AsyncHTTPTransport):
-    """``httpx.AsyncHTTPTransport``, with ``limits`` and ``proxy`` as there."""
-
-    def __init__(self, verify: ssl.SSLContext, limits: httpx.Limits, proxy: str | None) -> None:
-        super().__init__(verify=verify, http2=True, limits=limits, proxy=proxy)
-        # httpx has no parameter for it; a SOCKS proxy connects by itself and keeps its own
-        if hasattr(self._pool, "_network_backend"):
-            self._pool._network_backend = _Backend()
+#: How long a connection is kept after its last use.
+_KEEP = 20.0
 
 
-class _Backend(httpcore.AnyIOBackend):
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's interface
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        return _Stream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
+def opener(trust: ssl.SSLContext, proxy: str | None) -> Opener:
+    """What opens connections through ``proxy``. Raises ValueError and httpx.InvalidURL where that is none."""
+    trust.set_alpn_protocols(["http/1.1", "h2"])
+    if proxy is None:
+        return _Direct(trust).open
+    way = _proxy(trust, httpx.Proxy(proxy))
+
+    async def through(origin: httpcore.Origin) -> httpcore.AsyncConnectionInterface:
+        return way.create_connection(origin)
+
+    return through
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    """Looks its socket up once."""
+class _Direct:
+    def __init__(self, trust: ssl.SSLContext) -> None:
+        self._trust = trust
+        self._network = Network()
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
-        self._inner = inner
-        self._poll: select.poll | None = None
+    async def open(self, origin: httpcore.Origin) -> httpcore.AsyncConnectionInterface:
+        """A connection that speaks what the server likes best."""
+        host = origin.host.decode("ascii")
+        stream = await self._network.connect_tcp(host, origin.port)
+        if origin.scheme == b"https":
+            stream = await stream.start_tls(self._trust, host)
+            if stream.get_extra_info("ssl_object").selected_alpn_protocol() == "h2":
+                return httpcore.AsyncHTTP2Connection(origin, stream, keepalive_expiry=_KEEP)
+        return Http11Connection(origin, stream, _KEEP)
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> Awaitable[bytes]:  # type: ignore[override]
-        return self._inner.read(max_bytes, timeout)
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> Awaitable[None]:  # type: ignore[override]
-        return self._inner.write(buffer, timeout)
-
-    def aclose(self) -> Awaitable[None]:  # type: ignore[override]
-        return self._inner.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's interface
-    ) -> httpcore.AsyncNetworkStream:
-        return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._is_readable() if info == "is_readable" else self._inner.get_extra_info(info)
-
-    def _is_readable(self) -> bool:
-        if self._poll is None:
-            socket = self._inner.get_extra_info("socket")
-            if socket is None or socket.fileno() < 0:
-                return True
-            self._poll = select.poll()
-            self._poll.register(socket.fileno(), select.POLLIN)
-        return bool(self._poll.poll(0))
+def _proxy(trust: ssl.SSLContext, proxy: httpx.Proxy) -> httpcore.AsyncConnectionPool:
+    url = proxy.url
+    address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+    if url.scheme in ("socks5", "socks5h"):
+        return httpcore.AsyncSOCKSProxy(
+            address,
+            proxy_auth=proxy.raw_auth,
+            ssl_context=trust,
+            keepalive_expiry=_KEEP,
+            http2=True,
+            network_backend=Network(),
+        )
+    return httpcore.AsyncHTTPProxy(
+        address,
+        proxy_auth=proxy.raw_auth,
+        proxy_headers=proxy.headers.raw,
+        ssl_context=trust,
+        keepalive_expiry=_KEEP,
+        http2=True,
+        network_backend=Network(),
+    )

@@ -8,30 +8,39 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from functools import cached_property, lru_cache
 from urllib.request import getproxies, proxy_bypass
 
 import h2.exceptions
+import httpcore
 import httpx
 
 from engine.errors import OpError
-from engine.runners.http_transport import PooledTransport
+from engine.runners.http_pool import Pool, Stale
+from engine.runners.http_transport import opener
 
 #: What a request that never got an answer may be sent again for: nothing happens twice by it.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _REPEATS = 3
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=20.0)
-
 #: Everything that sending a request or reading its answer can end in, beside cancellation.
-WIRE_ERRORS = (httpx.HTTPError, httpx.StreamError, h2.exceptions.H2Error, OSError, ValueError)
+WIRE_ERRORS = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.TimeoutException,
+    httpx.StreamError,
+    h2.exceptions.H2Error,
+    OSError,
+    ValueError,
+)
 
 
 class Wire:
     """Pools of connections, one for each proxy that is in use."""
 
     def __init__(self) -> None:
-        self._pools: dict[str | None, httpx.AsyncHTTPTransport] = {}
+        self._pools: dict[str | None, Pool] = {}
         self._trust: ssl.SSLContext | None = None
         self._readying = asyncio.Lock()
 
@@ -56,22 +65,29 @@ class Wire:
         ``proxy`` None means whatever the environment says. A kept connection that turns out to be dead is no answer:
         a request that may be repeated goes out again. Raises OpError ``transport_error``.
         """
-        repeats = 0
+        url = request.url
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        assert isinstance(request.stream, httpx.AsyncByteStream)
+        sent = httpcore.Request(request.method, target, headers=request.headers.raw, content=request.stream)
+        repeats = _REPEATS if request.method in _REPEATABLE else 0
         while True:
-            attempt = _Attempt()
-            request.extensions = {"trace": attempt.trace}
             try:
-                response = await self._pool(request.url, proxy).handle_async_request(request)
+                answer = await self._pool(url, proxy).send(sent)
+                break
+            except Stale as stale:
+                if not repeats:
+                    raise _failed(request, proxy, stale.error) from stale.error
+                repeats -= 1
             except WIRE_ERRORS as error:
-                stale = attempt.reused and isinstance(error, _BROKEN)
-                if stale and request.method in _REPEATABLE and repeats < _REPEATS:
-                    repeats += 1
-                    continue
-                through = f" (through the proxy {shown(httpx.URL(proxy))})" if proxy else ""
-                message = f"{shown(request.url)}{through}: {said(error)}"
-                raise OpError("transport_error", message, retryable=True) from error
-            response.request = request
-            return response
+                raise _failed(request, proxy, error) from error
+        assert isinstance(answer.stream, AsyncIterable)
+        return httpx.Response(
+            answer.status,
+            headers=answer.headers,
+            stream=answer.stream if isinstance(answer.stream, httpx.AsyncByteStream) else _Body(answer.stream),
+            extensions=answer.extensions,
+            request=request,
+        )
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -79,12 +95,12 @@ class Wire:
         for pool in pools.values():
             await pool.aclose()
 
-    def _pool(self, url: httpx.URL, proxy: str | None) -> httpx.AsyncHTTPTransport:
+    def _pool(self, url: httpx.URL, proxy: str | None) -> Pool:
         through = proxy or self._environment(url)
         if through not in self._pools:
             assert self._trust is not None, "Wire.ready() comes first"
             try:
-                self._pools[through] = PooledTransport(self._trust, _LIMITS, through)
+                self._pools[through] = Pool(opener(self._trust, through))
             except (httpx.InvalidURL, ValueError) as error:
                 named = re.sub(r"//[^/]*@", "//***@", str(through))
                 raise OpError("transport_error", f'the proxy "{named}" is not usable: {error}', True) from error
@@ -110,19 +126,23 @@ def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     return context
 
 
-_BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
+class _Body(httpx.AsyncByteStream):
+    """A body from httpcore's connections."""
+
+    def __init__(self, inner: AsyncIterable[bytes]) -> None:
+        self._inner = inner
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._inner)
+
+    async def aclose(self) -> None:
+        if hasattr(self._inner, "aclose"):
+            await self._inner.aclose()
 
 
-class _Attempt:
-    """Learns whether one sending of a request opened a connection of its own."""
-
-    def __init__(self) -> None:
-        self.reused = True
-
-    async def trace(self, event: str, _details: object) -> None:
-        """httpcore's trace hook."""
-        if event.endswith(".connect_tcp.started"):
-            self.reused = False
+def _failed(request: httpx.Request, proxy: str | None, error: Exception) -> OpError:
+    through = f" (through the proxy {shown(httpx.URL(proxy))})" if proxy else ""
+    return OpError("transport_error", f"{shown(request.url)}{through}: {said(error)}", retryable=True)
 
 
 class HostGates:
