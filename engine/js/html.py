@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html as entities
-import re
 from typing import Any
 from urllib.parse import urljoin
 
@@ -12,7 +11,6 @@ from selectolax.lexbor import LexborHTMLParser
 
 from engine.js.hostcall import HostError
 
-_SPACE = re.compile(r"\s+")
 _SKIPPED = frozenset({"button", "submit", "reset", "image", "file"})
 
 Shown = list[Any]
@@ -50,7 +48,8 @@ class Trees:
             case "text":
                 return text_of(node, rest[0])
             case "extract":
-                return [_fields(found, rest[1]) for found in select(node, rest[0])]
+                rules = _rules(rest[1])
+                return [_fields(found, rules) for found in select(node, rest[0])]
             case "table":
                 return _table(node if rest[0] is None else first_match(node, rest[0]))
             case "links":
@@ -83,32 +82,52 @@ def parse(text: str) -> tuple[Any, Any]:
 
 def select(node: Any, selector: Any) -> list[Any]:
     """The node itself and its descendants that match, in document order. Raises HostError."""
-    if not isinstance(selector, str) or not selector.strip():
-        raise HostError("the CSS selector must be a non-empty string")
+    _require_selector(selector)
     try:
         return list(node.css(selector))
     except Exception as error:
-        raise HostError(f'bad CSS selector "{selector}": {error}') from error
+        raise _bad(selector, error) from error
+
+
+def _require_selector(selector: Any) -> None:
+    if not isinstance(selector, str) or not selector.strip():
+        raise HostError("the CSS selector must be a non-empty string")
+
+
+def _bad(selector: str, error: Exception) -> HostError:
+    return HostError(f'bad CSS selector "{selector}": {error}')
 
 
 def first_match(node: Any, selector: Any) -> Any:
     """The first of :func:`select`, or None."""
-    found = select(node, selector)
-    return found[0] if found else None
+    _require_selector(selector)
+    try:
+        return node.css_first(selector)
+    except Exception as error:
+        raise _bad(selector, error) from error
 
 
 def text_of(node: Any, options: dict[str, Any]) -> str:
     """The text below a node, white space collapsed unless ``raw``."""
     text = str(node.text(deep=options.get("deep", True), separator=str(options.get("separator", ""))))
-    return text if options.get("raw") else _SPACE.sub(" ", text).strip()
+    return text if options.get("raw") else " ".join(text.split())
 
 
-def _fields(node: Any, fields: dict[str, str]) -> dict[str, str | None]:
-    """``{title: ".t", url: "a@href"}``: text of the first match, or an attribute; no selector means the node itself."""
+#: A field's name, the selector of its node (blank: the node itself) and the attribute (blank: the text) it takes.
+_Rule = tuple[str, str, str]
+
+
+def _rules(fields: dict[str, str]) -> list[_Rule]:
+    """``{title: ".t", url: "a@href"}`` taken apart."""
+    parts = ((name, *str(rule).partition("@")) for name, rule in fields.items())
+    return [(name, selector if selector.strip() else "", attribute) for name, selector, _, attribute in parts]
+
+
+def _fields(node: Any, rules: list[_Rule]) -> dict[str, str | None]:
+    """What the rules find below a node: text of the first match, or an attribute."""
     shown: dict[str, str | None] = {}
-    for name, rule in fields.items():
-        selector, _, attribute = str(rule).partition("@")
-        found = first_match(node, selector) if selector.strip() else node
+    for name, selector, attribute in rules:
+        found = first_match(node, selector) if selector else node
         if found is None:
             shown[name] = None
         elif attribute:
