@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,10 +43,13 @@ class SqliteDatabase:
         self.lock = FileLock(path)
         self.waited = 0.0
         self._locked = False
-        self._guard: Callable[..., int] | None = None
+        self._guard = _Guard()
+        #: Texts the engine itself has run: what is prepared for these is nothing a script may use.
+        self._own: set[str] = set()
         self.connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
         )
+        self.connection.set_authorizer(self._guard)
         try:
             with self.lock.held(BUSY_SECONDS):
                 self.connection.execute("PRAGMA journal_mode = WAL")
@@ -124,20 +127,25 @@ class SqliteDatabase:
             self.drop_lock()
 
     def _control(self, statement: str) -> None:
-        self._set_guard(None)
-        self.connection.execute(statement)
+        self.connection.execute(self._trusted(statement))
 
-    def _set_guard(self, guard: Callable[..., int] | None) -> None:
-        """Have what is prepared from now on checked, or not. A change makes SQLite prepare all statements anew."""
-        if guard is not self._guard:
-            self.connection.set_authorizer(guard)
-            self._guard = guard
+    def _trusted(self, statement: str) -> str:
+        """A statement of the engine's own, about to be run unchecked."""
+        self._own.add(statement)
+        self._guard.is_up = False
+        return statement
+
+    def _checked(self, statement: str) -> str:
+        """A script's statement, about to be run: as a text that was never prepared unchecked."""
+        self._guard.is_up = True
+        while statement in self._own:
+            statement += " "
+        return statement
 
     def query(self, sql: str, params: Sequence[SqlValue]) -> Rows:
         """A script's query. Raises SqlRefused, DatabaseBusy."""
-        self._set_guard(_authorize)
         try:
-            cursor = self.connection.execute(sql, params)
+            cursor = self.connection.execute(self._checked(sql), params)
             columns = tuple(column[0] for column in cursor.description or ())
             return Rows(columns, cursor.fetchall())
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
@@ -147,12 +155,11 @@ class SqliteDatabase:
         """A script's statements; the rows the last of them changed. Raises SqlRefused, DatabaseBusy."""
         changed = 0
         statements = split(sql)
-        self._set_guard(_authorize)
         try:
             for statement in statements:
                 if is_control(statement):
                     continue
-                cursor = self.connection.execute(statement, params if len(statements) == 1 else ())
+                cursor = self.connection.execute(self._checked(statement), params if len(statements) == 1 else ())
                 if cursor.description is not None:
                     cursor.fetchall()
                 changed = max(cursor.rowcount, 0)
@@ -176,18 +183,15 @@ class SqliteDatabase:
 
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> list[tuple[SqlValue, ...]]:
         """One statement of the engine's own."""
-        self._set_guard(None)
-        return self.connection.execute(sql, list(params)).fetchall()
+        return self.connection.execute(self._trusted(sql), list(params)).fetchall()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
         """One statement of the engine's own for many rows."""
-        self._set_guard(None)
-        self.connection.executemany(sql, [list(row) for row in rows])
+        self.connection.executemany(self._trusted(sql), [list(row) for row in rows])
 
     def run_counting(self, sql: str, params: Sequence[SqlValue]) -> int:
         """One statement of the engine's own; the rows it changed."""
-        self._set_guard(None)
-        return self.connection.execute(sql, list(params)).rowcount
+        return self.connection.execute(self._trusted(sql), list(params)).rowcount
 
     def is_duplicate(self, error: Exception) -> bool:
         """Whether a key was taken."""
@@ -204,10 +208,19 @@ class SqliteDatabase:
         return SqlRefused(_explained(str(error)))
 
 
-def _authorize(action: int, first: str | None, *_: object) -> int:
-    if action in _DENIED or (action in _WRITES and first in GUARDED):
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK
+class _Guard:
+    """Refuses what scripts may not do, where one of their statements is prepared.
+
+    It is never taken away: that would make SQLite prepare every statement anew.
+    """
+
+    def __init__(self) -> None:
+        self.is_up = False
+
+    def __call__(self, action: int, first: str | None, *_: object) -> int:
+        if self.is_up and (action in _DENIED or (action in _WRITES and first in GUARDED)):
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
 
 
 def _explained(message: str) -> str:

@@ -214,6 +214,21 @@ def test_a_query_ends_no_transaction_and_touches_no_inbox(connect: Connect, cloc
     assert count(connect) == 1
 
 
+def test_a_statement_the_engine_has_run_is_still_refused_to_a_script(connect: Connect, clock: FakeClock) -> None:
+    """Drivers keep what they have prepared: for the engine that was done unchecked."""
+    database = connect()
+    text = "DELETE FROM scraper_inbox"
+    for _ in range(2):
+        database.begin_write()
+        database.run_counting(text, [])
+        database.commit()
+        one = session(database, clock)
+        for asked in (text, text + " "):
+            with pytest.raises(SqlRefused):
+                one.query(asked, [])
+        one.rollback()
+
+
 def test_no_comment_hides_the_end_of_a_transaction(connect: Connect, clock: FakeClock) -> None:
     """PostgreSQL's comments nest, SQLite's do not."""
     for text in ("/* /* */ */ COMMIT", "-- /*\nCOMMIT --*/", "/* -- */ COMMIT"):
