@@ -38,7 +38,7 @@ class HttpRunner:
             result = result_of(*given)
         else:
             result = await asyncio.to_thread(result_of, *given)
-        return replace(result, validators=fetched.validators)
+        return replace(result, validators=fetched.validators) if fetched.validators is not None else result
 
     async def resolve(self, ctx: RunContext) -> Result | None:
         """Fetches leave nothing behind outside of the engine DB."""

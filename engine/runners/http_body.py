@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import httpx
@@ -49,7 +49,7 @@ async def read_body(response: httpx.Response, limit: int, kept: io.BytesIO | Now
     if not decoders and response.request.method != "HEAD" and declared.isdecimal() and int(declared[:20]) > limit:
         raise BodyTooLarge
     size = 0
-    async for raw in response.aiter_raw():
+    async for raw in _raw(response):
         for piece in _decoded(raw, decoders):
             size += len(piece)
             if size > limit:
@@ -63,10 +63,15 @@ async def read_body(response: httpx.Response, limit: int, kept: io.BytesIO | Now
 async def skip_body(response: httpx.Response, limit: int) -> None:
     """Read what is left so that the connection can be used again, unless it is more than ``limit`` raw bytes."""
     size = 0
-    async for raw in response.aiter_raw():
+    async for raw in _raw(response):
         size += len(raw)
         if size > limit:
             return
+
+
+def _raw(response: httpx.Response) -> AsyncIterator[bytes]:
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    return aiter(response.stream)
 
 
 class Decoder(Protocol):

@@ -113,7 +113,8 @@ class HttpClient:
         variant = variant_of(request) if wanted else None
         known = await ctx.validators(seen_by, variant) if variant is not None else None
         chosen = request.proxy or await pick(manners.proxies, manners.scope, ctx.turn, number)
-        plan = replace(plan, proxy=chosen or manners.proxy, validators=known)
+        if chosen is not None or known is not None:
+            plan = replace(plan, proxy=chosen or manners.proxy, validators=known)
         answer = await fetch(plan, self._wire, self._gates, jar, ctx.started)
         new = learned(seen_by, variant, answer, known) if variant is not None else None
         return Fetched(answer=answer, proxy=chosen, validators=new)

@@ -16,6 +16,9 @@ _READ = 256 << 10
 _LONGEST_HEAD = 100 << 10
 
 
+_END = h11.EndOfMessage()
+
+
 class _State(Enum):
     IDLE = auto()
     BUSY = auto()
@@ -117,7 +120,7 @@ class Http11Connection(httpcore.AsyncConnectionInterface):
             async for piece in request.stream:  # type: ignore[union-attr]
                 if piece:
                     written += self._protocol.send(h11.Data(piece)) or b""
-            written += self._protocol.send(h11.EndOfMessage()) or b""
+            written += self._protocol.send(_END) or b""
         except h11.LocalProtocolError as error:
             raise httpcore.LocalProtocolError(str(error)) from error
         # a server that wants no more of the request may have answered all the same

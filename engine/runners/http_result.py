@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -135,10 +136,12 @@ def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
+@lru_cache(maxsize=1024)
 def _canonical(name: str) -> str:
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
 
 
+@lru_cache(maxsize=64)
 def _media_type(declared: str) -> tuple[str, str]:
     """The media type without parameters and its charset, "" where there is none."""
     header = Message()

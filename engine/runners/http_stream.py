@@ -16,6 +16,8 @@ from typing import Any
 
 import httpcore
 
+#: Bytes taken from the socket at once.
+_BUFFER = 128 << 10
 #: Bytes received and not yet read, from which on the peer has to wait.
 _ENOUGH = 256 << 10
 #: Until the next address of a host is tried beside the one that does not answer (RFC 8305).
@@ -23,7 +25,10 @@ _NEXT_ADDRESS = 0.25
 
 
 class Network(httpcore.AsyncNetworkBackend):
-    """Opens streams."""
+    """Opens streams, which share a buffer: a new one for each reading would cost more than the reading."""
+
+    def __init__(self) -> None:
+        self._buffer = memoryview(bytearray(_BUFFER))
 
     async def connect_tcp(
         self,
@@ -36,18 +41,22 @@ class Network(httpcore.AsyncNetworkBackend):
         """A stream to the host. Raises httpcore.ConnectError."""
         loop = asyncio.get_running_loop()
         try:
-            _, stream = await loop.create_connection(Stream, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
+            _, stream = await loop.create_connection(self._stream, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
         return stream
 
+    def _stream(self) -> Stream:
+        return Stream(self._buffer)
 
-class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
+
+class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
     """One connection."""
 
     _transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
         self._received: deque[bytes] = deque()
         self._size = 0
         self._over = False
@@ -64,10 +73,14 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what the peer sends; asyncio calls ``buffer_updated`` before it does anything else."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """The peer sent something."""
-        self._received.append(data)
-        self._size += len(data)
+        self._received.append(bytes(self._buffer[:nbytes]))
+        self._size += nbytes
         if self._size >= _ENOUGH:
             self._transport.pause_reading()
         _wake(self._stirred)

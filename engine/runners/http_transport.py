@@ -15,12 +15,12 @@ from engine.runners.http_stream import Network
 _KEEP = 20.0
 
 
-def opener(trust: ssl.SSLContext, proxy: str | None) -> Opener:
+def opener(network: Network, trust: ssl.SSLContext, proxy: str | None) -> Opener:
     """What opens connections through ``proxy``. Raises ValueError and httpx.InvalidURL where that is none."""
     trust.set_alpn_protocols(["http/1.1", "h2"])
     if proxy is None:
-        return _Direct(trust).open
-    way = _proxy(trust, httpx.Proxy(proxy))
+        return _Direct(network, trust).open
+    way = _proxy(network, trust, httpx.Proxy(proxy))
 
     async def through(origin: httpcore.Origin) -> httpcore.AsyncConnectionInterface:
         return way.create_connection(origin)
@@ -29,9 +29,9 @@ def opener(trust: ssl.SSLContext, proxy: str | None) -> Opener:
 
 
 class _Direct:
-    def __init__(self, trust: ssl.SSLContext) -> None:
+    def __init__(self, network: Network, trust: ssl.SSLContext) -> None:
+        self._network = network
         self._trust = trust
-        self._network = Network()
 
     async def open(self, origin: httpcore.Origin) -> httpcore.AsyncConnectionInterface:
         """A connection that speaks what the server likes best."""
@@ -44,7 +44,7 @@ class _Direct:
         return Http11Connection(origin, stream, _KEEP)
 
 
-def _proxy(trust: ssl.SSLContext, proxy: httpx.Proxy) -> httpcore.AsyncConnectionPool:
+def _proxy(network: Network, trust: ssl.SSLContext, proxy: httpx.Proxy) -> httpcore.AsyncConnectionPool:
     url = proxy.url
     address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     if url.scheme in ("socks5", "socks5h"):
@@ -54,7 +54,7 @@ def _proxy(trust: ssl.SSLContext, proxy: httpx.Proxy) -> httpcore.AsyncConnectio
             ssl_context=trust,
             keepalive_expiry=_KEEP,
             http2=True,
-            network_backend=Network(),
+            network_backend=network,
         )
     return httpcore.AsyncHTTPProxy(
         address,
@@ -63,5 +63,5 @@ def _proxy(trust: ssl.SSLContext, proxy: httpx.Proxy) -> httpcore.AsyncConnectio
         ssl_context=trust,
         keepalive_expiry=_KEEP,
         http2=True,
-        network_backend=Network(),
+        network_backend=network,
     )

@@ -18,6 +18,7 @@ import httpx
 
 from engine.errors import OpError
 from engine.runners.http_pool import Pool, Stale
+from engine.runners.http_stream import Network
 from engine.runners.http_transport import opener
 
 #: What a request that never got an answer may be sent again for: nothing happens twice by it.
@@ -41,6 +42,7 @@ class Wire:
 
     def __init__(self) -> None:
         self._pools: dict[str | None, Pool] = {}
+        self._network = Network()
         self._trust: ssl.SSLContext | None = None
         self._readying = asyncio.Lock()
 
@@ -100,7 +102,7 @@ class Wire:
         if through not in self._pools:
             assert self._trust is not None, "Wire.ready() comes first"
             try:
-                self._pools[through] = Pool(opener(self._trust, through))
+                self._pools[through] = Pool(opener(self._network, self._trust, through))
             except (httpx.InvalidURL, ValueError) as error:
                 named = re.sub(r"//[^/]*@", "//***@", str(through))
                 raise OpError("transport_error", f'the proxy "{named}" is not usable: {error}', True) from error
