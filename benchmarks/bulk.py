@@ -13,7 +13,7 @@ from engine.model import NewOp, NewWorkflow
 from engine.store.graph import UNBORN
 from engine.store.store import Store
 
-_TABLES = ("workflow", "op", "attempt")
+_TABLES = ("workflow", "op")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

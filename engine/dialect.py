@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Engine,
+    Insert,
     Table,
     TableValuedAlias,
     Text,
@@ -28,6 +29,9 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    insert,
+    literal_column,
+    select,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -43,7 +47,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import NullType
+from sqlalchemy.types import NullType, String, TypeEngine
 
 from engine.clock import SECOND, Clock, SystemClock
 from engine.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
@@ -226,6 +230,47 @@ def insert_or_ignore(connection: Connection, table: Table) -> Any:
     return dialect_insert(table).on_conflict_do_nothing()
 
 
+def run_on_driver(connection: Connection, sql: str, parameters: Any) -> Any:
+    """The driver's cursor after executing ``sql`` in the connection's transaction. Raises what SQLAlchemy raises."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(sql, parameters)
+    except Exception as error:
+        raise _as_sqlalchemy_does(connection, sql, parameters, error) from error
+    return cursor
+
+
+def run_many_on_driver(connection: Connection, sql: str, parameters: Sequence[Any]) -> None:
+    """Execute ``sql`` once for each of ``parameters``, as :func:`run_on_driver` does."""
+    try:
+        connection.connection.cursor().executemany(sql, parameters)
+    except Exception as error:
+        raise _as_sqlalchemy_does(connection, sql, parameters, error) from error
+
+
+def _as_sqlalchemy_does(connection: Connection, sql: str, parameters: Any, error: Exception) -> BaseException:
+    base: type[Exception] = connection.dialect.loaded_dbapi.Error
+    if not isinstance(error, base):
+        return error
+    lost = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)  # type: ignore[arg-type]
+    if lost:
+        connection.invalidate(error)
+    dialect = connection.dialect
+    return DBAPIError.instance(sql, parameters, error, base, connection_invalidated=lost, dialect=dialect)
+
+
+def takes_lists(dialect: Dialect) -> bool:
+    """Whether an INSERT of many rows is best one statement with a list for each column: each execution is a message."""
+    return dialect.name == "postgresql"
+
+
+def insert_of_lists(table: Any, columns: Sequence[str]) -> Insert:
+    """Such a statement: the lists are bound to the columns' names."""
+    lists = [bindparam(name, type_=postgresql.ARRAY(table.c[name].type)) for name in columns]
+    rows = func.unnest(*lists).table_valued(*columns, name="given").render_derived()
+    return insert(table).from_select(list(columns), select(*rows.c))
+
+
 class Among(FunctionElement[Any]):
     """``column`` is one of the keys bound to ``name``: a single parameter, so that the statement has one text."""
 
@@ -234,20 +279,24 @@ class Among(FunctionElement[Any]):
     name = "among"
     inherit_cache = True
 
-    def __init__(self, column: ColumnElement[int], name: str) -> None:
-        super().__init__(column, bindparam(name, type_=_Keys()))
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        super().__init__(column, bindparam(name, type_=_Keys(column.type)))
 
 
-class _Keys(TypeDecorator[Sequence[int]]):
-    """Surrogates as one value: a JSON text or an array."""
+class _Keys(TypeDecorator[Sequence[Any]]):
+    """Surrogates or names as one value: a JSON text or an array."""
 
     impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return Text() if dialect.name == "sqlite" else postgresql.ARRAY(BigInteger())
+    def __init__(self, of: TypeEngine[Any]) -> None:
+        super().__init__()
+        self.of = Text() if isinstance(of, String) else BigInteger()
 
-    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> Any:
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        return Text() if dialect.name == "sqlite" else postgresql.ARRAY(self.of)
+
+    def process_bind_param(self, value: Sequence[Any] | None, dialect: Dialect) -> Any:
         return json.dumps(value) if dialect.name == "sqlite" else value
 
 
@@ -263,6 +312,64 @@ def _among_json(element: Among, compiler: Any, **options: Any) -> str:
 def _among_array(element: Among, compiler: Any, **options: Any) -> str:
     column, keys = element.clauses
     return f"{compiler.process(column, **options)} = ANY ({compiler.process(keys, **options)})"
+
+
+class _EachPair(FunctionElement[Any]):
+    """The members of a JSON object."""
+
+    name = "each_pair"
+    inherit_cache = True
+
+
+@compiles(_EachPair, "sqlite")
+def _each_member(element: _EachPair, compiler: Any, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_EachPair, "postgresql")
+def _each_member_text(element: _EachPair, compiler: Any, **options: Any) -> str:
+    return f"json_each_text(CAST({compiler.process(element.clauses, **options)} AS JSON))"
+
+
+class _Pairs(TypeDecorator[Mapping[int, Any]]):
+    """Numbers, or lists of them, by surrogate as one value."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[int, Any] | None, dialect: Dialect) -> Any:
+        return json.dumps(value)
+
+
+def each_pair(name: str) -> TableValuedAlias:
+    """The mapping from surrogates to numbers, or lists of them, that is bound to ``name``, as a table.
+
+    Its columns ``key`` and ``value`` are to be cast, or read with :func:`number_at`.
+    """
+    return _EachPair(bindparam(name, type_=_Pairs())).table_valued("key", "value")
+
+
+class number_at(FunctionElement[int]):
+    """The number at a place of a list, see :func:`each_pair`."""
+
+    type = BigInteger()
+    name = "number_at"
+    inherit_cache = True
+
+    def __init__(self, values: ColumnElement[Any], place: int) -> None:
+        super().__init__(values, literal_column(str(place)))
+
+
+@compiles(number_at, "sqlite")
+def _number_at_path(element: number_at, compiler: Any, **options: Any) -> str:
+    values, place = (compiler.process(part, **options) for part in element.clauses)
+    return f"json_extract({values}, '$[{place}]')"
+
+
+@compiles(number_at, "postgresql")
+def _number_at_arrow(element: number_at, compiler: Any, **options: Any) -> str:
+    values, place = (compiler.process(part, **options) for part in element.clauses)
+    return f"CAST(CAST({values} AS JSON) ->> {place} AS BIGINT)"
 
 
 def json_strings(connection: Connection, column: ColumnElement[str]) -> TableValuedAlias:

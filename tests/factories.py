@@ -67,6 +67,6 @@ def statuses(store: Store, workflow_id: str = "w1") -> dict[str, str]:
 
 def attempt_states(store: Store, op_id: str) -> list[str]:
     """How the op's claims ended, in order."""
-    query = f"SELECT a.state FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = '{op_id}' ORDER BY a.pk"
+    query = f"SELECT a.state FROM attempts a WHERE a.op_id = '{op_id}' ORDER BY a.number"
     with store.database.read() as connection:
         return [str(row[0]) for row in connection.exec_driver_sql(query)]

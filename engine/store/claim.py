@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, cast, func, insert, select, update
+from sqlalchemy import Connection, Text, bindparam, case, cast, func, select, update
 
 from engine.clock import SECOND, Micros
 from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import AttemptState, Lease, OpStatus
-from engine.store.batches import batches
-from engine.store.bulk import execute_many
+from engine.store import attempts
+from engine.store.prepared import Prepared
 from engine.store.rows import OP_COLUMNS, op_from_row, stored_error
-from engine.store.schema import attempt, lane, op, queue, workflow
+from engine.store.schema import lane, op, op_is, queue, workflow
 from engine.store.types import Claim, ClaimRequest, LeasedOp
 
 #: Lanes looked at in one claim.
@@ -76,16 +76,14 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
 
 def look(connection: Connection, request: ClaimRequest, now: Micros) -> Claim | None:
     """The empty claim of a worker for which nothing is due; None where it should ask in earnest. Locks nothing."""
-    asked: dict[str, Any] = {"now": now, "machine": request.machine, "count": 1}
-    due = connection.execute(_ANY_LANE, asked).first() or connection.execute(_ANY_DUTY, asked).first()
+    asked: dict[str, Any] = {"now": now, "machine": request.machine}
+    due = _ANY_LANE.scalar(connection, **asked) or _ANY_DUTY.scalar(connection, **asked, count=1)
     return None if due else Claim((), _next_due(connection, request, now))
 
 
-# Statements are built once: SQLAlchemy then finds their compiled form without looking at them part by part.
-
 _NEAR = lane.c.machine.in_(["", bindparam("machine")])
 
-_DUE_LANES = (
+_SOME_LANES = (
     select(lane.c.pk, lane.c.queue_pk, queue.c.max_in_flight, queue.c.rate, queue.c.burst, queue.c.tokens)
     .add_columns(queue.c.refilled_at)
     .join(queue, queue.c.pk == lane.c.queue_pk)
@@ -94,17 +92,18 @@ _DUE_LANES = (
     .limit(_LANES)
     .with_for_update(skip_locked=True)
 )
-_ANY_LANE = (
+_DUE_LANES = Prepared(_SOME_LANES)
+_ANY_LANE = Prepared(
     select(lane.c.pk)
     .join(queue, queue.c.pk == lane.c.queue_pk)
     .where(lane.c.eligible_at <= bindparam("now"), _NEAR, ~queue.c.paused)
     .limit(1)
 )
-_DUE_LANES_OF_SITES = _DUE_LANES.where(queue.c.site.in_(bindparam("sites", expanding=True)))
+_DUE_LANES_OF_SITES = Prepared(_SOME_LANES.where(Among(queue.c.site, "sites")))
 
-_IN_FLIGHT = (
+_IN_FLIGHT = Prepared(
     select(op.c.queue_pk, func.count().label("n"))
-    .where(op.c.queue_pk.in_(bindparam("queues", expanding=True)), op.c.status == OpStatus.RUNNING.value)
+    .where(Among(op.c.queue_pk, "queues"), op_is(OpStatus.RUNNING))
     .group_by(op.c.queue_pk)
 )
 
@@ -112,13 +111,13 @@ _IN_FLIGHT = (
 def _due_lanes(connection: Connection, request: ClaimRequest, now: Micros) -> list[_Lane]:
     asked: dict[str, Any] = {"now": now, "machine": request.machine}
     if request.sites is None:
-        rows = connection.execute(_DUE_LANES, asked).all()
+        rows = _DUE_LANES.rows(connection, **asked)
     else:
-        rows = connection.execute(_DUE_LANES_OF_SITES, asked | {"sites": sorted(request.sites)}).all()
+        rows = _DUE_LANES_OF_SITES.rows(connection, **asked, sites=sorted(request.sites))
     capped = [row.queue_pk for row in rows if row.max_in_flight is not None]
     running: dict[int, int] = {}
     if capped:
-        running = {row.queue_pk: row.n for row in connection.execute(_IN_FLIGHT, {"queues": capped})}
+        running = {row.queue_pk: row.n for row in _IN_FLIGHT.rows(connection, queues=capped)}
     return [
         _Lane(
             row.pk,
@@ -179,32 +178,34 @@ OP = (
 )
 
 
-_READY = (
-    OP.where(op.c.lane_pk == bindparam("lane"), op.c.status == OpStatus.READY.value, op.c.ready_at <= bindparam("now"))
+_SOME_READY = (
+    OP.where(op.c.lane_pk == bindparam("lane"), op_is(OpStatus.READY), op.c.ready_at <= bindparam("now"))
     .order_by(op.c.ready_at, op.c.pk)
     .limit(bindparam("count"))
     .with_for_update(of=op, skip_locked=True)
 )
-_MORE_READY = _READY.where(~Among(op.c.pk, "seen"))
+_READY = Prepared(_SOME_READY)
+_MORE_READY = Prepared(_SOME_READY.where(~Among(op.c.pk, "seen")))
 
 
 def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now: Micros) -> list[Any]:
     asked = {"lane": lane_pk, "now": now, "count": count}
     if seen:
-        return list(connection.execute(_MORE_READY, asked | {"seen": sorted(seen)}).all())
-    return list(connection.execute(_READY, asked).all())
+        return _MORE_READY.rows(connection, **asked, seen=sorted(seen))
+    return _READY.rows(connection, **asked)
 
 
 _OPEN_DUTIES = (
-    OP.where(op.c.status == OpStatus.CANCELED.value, op.c.fence.is_not(None))
+    OP.where(op_is(OpStatus.CANCELED), op.c.fence.is_not(None))
     .where(op.c.expires_at.is_(None) | (op.c.expires_at < bindparam("now")))
     .where(op.c.lane_pk.in_(select(lane.c.pk).where(_NEAR)))
     .order_by(op.c.pk)
     .limit(bindparam("count"))
 )
-_DUTIES = _OPEN_DUTIES.with_for_update(of=op, skip_locked=True)
-_ANY_DUTY = _OPEN_DUTIES.with_only_columns(op.c.pk)
-_DUTIES_OF_SITES = _DUTIES.where(op.c.site.in_(bindparam("sites", expanding=True)))
+_FREE_DUTIES = _OPEN_DUTIES.with_for_update(of=op, skip_locked=True)
+_DUTIES = Prepared(_FREE_DUTIES)
+_DUTIES_OF_SITES = Prepared(_FREE_DUTIES.where(Among(op.c.site, "sites")))
+_ANY_DUTY = Prepared(_OPEN_DUTIES.with_only_columns(op.c.pk))
 
 
 def _fence_duties(connection: Connection, request: ClaimRequest, count: int, now: Micros) -> list[Any]:
@@ -213,53 +214,31 @@ def _fence_duties(connection: Connection, request: ClaimRequest, count: int, now
         return []
     asked: dict[str, Any] = {"now": now, "count": count, "machine": request.machine}
     if request.sites is None:
-        rows = list(connection.execute(_DUTIES, asked))
+        rows = _DUTIES.rows(connection, **asked)
     else:
-        rows = list(connection.execute(_DUTIES_OF_SITES, asked | {"sites": sorted(request.sites)}))
-    abandoned = [row.token for row in rows if row.token is not None]
-    if abandoned:
-        connection.execute(
-            update(attempt)
-            .where(attempt.c.token.in_(abandoned))
-            .values(state=AttemptState.LEASE_LOST.value, ended_at=now)
-        )
+        rows = _DUTIES_OF_SITES.rows(connection, **asked, sites=sorted(request.sites))
+    abandoned = {row.pk: None for row in rows if row.token is not None}
+    attempts.end(connection, abandoned, AttemptState.LEASE_LOST, None, now)
     return rows
 
 
 def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: Micros) -> tuple[LeasedOp, ...]:
     batch_id = uuid.uuid4().hex
     values = {"prefix": f"{batch_id}:", "by": request.worker_id, "now": now, "until": now + request.lease_duration}
-    for batch in batches([row.pk for row in rows]):
-        connection.execute(_LEASE, values | {"pks": batch})
-    execute_many(
-        connection,
-        _ATTEMPT,
-        [
-            {
-                "op_pk": row.pk,
-                "number": row.claims + 1,
-                "generation": row.generation,
-                "token": f"{batch_id}:{row.pk}",
-                "worker": request.worker_id,
-                "claimed_at": now,
-                "state": AttemptState.RUNNING.value,
-            }
-            for row in rows
-        ],
-    )
+    _LEASE.run(connection, **values, pks=[row.pk for row in rows])
     return tuple(_leased(row, f"{batch_id}:{row.pk}", request, now) for row in rows)
 
 
-_ATTEMPT = insert(attempt)
-_LEASE = (
+_LEASE = Prepared(
     update(op)
     .where(Among(op.c.pk, "pks"))
     .values(
         # a canceled op stays canceled under its resolve-only lease
-        status=case((op.c.status == OpStatus.READY.value, OpStatus.RUNNING.value), else_=op.c.status),
+        status=case((op_is(OpStatus.READY), OpStatus.RUNNING.value), else_=op.c.status),
         token=bindparam("prefix", type_=Text) + cast(op.c.pk, Text),
         worker=bindparam("by"),
         acquired_at=bindparam("now"),
+        started_at=None,
         expires_at=bindparam("until"),
         attempts=op.c.attempts + 1,
         claims=op.c.claims + 1,
@@ -285,17 +264,17 @@ def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedO
     return LeasedOp(op=op_from_row(row), lease=lease, planned=planned, fence=fence)
 
 
-_VISITED = update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at"))
-_SPENT = (
+_VISITED = Prepared(update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at")))
+_SPENT = Prepared(
     update(queue).where(queue.c.pk == bindparam("_pk")).values(tokens=bindparam("tokens"), refilled_at=bindparam("now"))
 )
-_FOLLOWING = (
+_FOLLOWING = Prepared(
     select(op.c.ready_at)
-    .where(op.c.lane_pk == bindparam("lane"), op.c.status == OpStatus.READY.value)
+    .where(op.c.lane_pk == bindparam("lane"), op_is(OpStatus.READY))
     .order_by(op.c.ready_at, op.c.pk)
     .limit(1)
 )
-_NEXT_DUE = (
+_NEXT_DUE = Prepared(
     select(lane.c.eligible_at).where(lane.c.eligible_at > bindparam("now"), _NEAR).order_by(lane.c.eligible_at).limit(1)
 )
 
@@ -304,14 +283,14 @@ def _reschedule(connection: Connection, lanes: list[_Lane], now: Micros) -> None
     if not lanes:
         return
     visits = [{"_pk": visited.pk, "at": _next_visit(connection, visited, now)} for visited in lanes]
-    connection.execute(_VISITED, visits)
+    _VISITED.many(connection, visits)
     spent = {
         visited.queue_pk: {"_pk": visited.queue_pk, "tokens": visited.tokens, "now": now}
         for visited in lanes
         if visited.rate is not None and visited.taken
     }
     if spent:
-        connection.execute(_SPENT, [spent[pk] for pk in sorted(spent)])
+        _SPENT.many(connection, [spent[pk] for pk in sorted(spent)])
 
 
 def _next_visit(connection: Connection, visited: _Lane, now: Micros) -> Micros:
@@ -321,10 +300,10 @@ def _next_visit(connection: Connection, visited: _Lane, now: Micros) -> Micros:
         return now + math.ceil((1 - visited.tokens) / visited.rate * SECOND)
     if not visited.exhausted:
         return now
-    following = connection.scalar(_FOLLOWING, {"lane": visited.pk})
+    following = _FOLLOWING.scalar(connection, lane=visited.pk)
     return now + _HEAL if following is None else max(now, int(following))
 
 
 def _next_due(connection: Connection, request: ClaimRequest, now: Micros) -> Micros | None:
-    due = connection.scalar(_NEXT_DUE, {"now": now, "machine": request.machine})
+    due = _NEXT_DUE.scalar(connection, now=now, machine=request.machine)
     return None if due is None else int(due)

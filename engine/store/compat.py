@@ -6,6 +6,7 @@ An artifact's body shows as a private marker followed by its stored frame; whoev
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import zstandard
@@ -16,9 +17,19 @@ if TYPE_CHECKING:
 BODY_MARKER = b"\x00scraper-zstd\x00"
 
 
+class _Compressors(threading.local):
+    """One for each thread: to make one takes longer than to compress a page."""
+
+    def __init__(self) -> None:
+        self.own = zstandard.ZstdCompressor(level=3)
+
+
+_compressors = _Compressors()
+
+
 def encode_body(body: bytes) -> bytes:
     """Bytes as the ``blob`` table stores them."""
-    return BODY_MARKER + zstandard.ZstdCompressor(level=3).compress(body)
+    return BODY_MARKER + _compressors.own.compress(body)
 
 
 def decode_body(stored: bytes) -> bytes:
@@ -63,6 +74,12 @@ def _views(sqlite: bool) -> dict[str, str]:
             JOIN workflow w ON w.pk = o.workflow_pk""",
         "leases": f"""SELECT id AS op_id, worker AS worker_id, token, {time("acquired_at")} AS acquired_at,
             {time("expires_at")} AS expires_at FROM op WHERE status = 'running'""",
+        "attempts": f"""SELECT o.id AS op_id, w.id AS workflow_id, a.number, a.state, a.worker AS worker_id,
+            {time("a.claimed_at")} AS claimed_at, {time("a.started_at")} AS started_at,
+            {time("a.ended_at")} AS ended_at, coalesce(a.error_json, 'null') AS error_json
+            FROM (SELECT op_pk, number, state, worker, claimed_at, started_at, ended_at, error_json FROM attempt
+            UNION ALL SELECT pk, claims, 'running', worker, acquired_at, started_at, NULL, NULL FROM op
+            WHERE token IS NOT NULL) a JOIN op o ON o.pk = a.op_pk JOIN workflow w ON w.pk = o.workflow_pk""",
         "queue_limit_state": f"""SELECT site, key AS queue_key, tokens, {time("refilled_at")} AS last_refill_at
             FROM queue WHERE tokens IS NOT NULL""",
         "schedules": f"""SELECT site, name, verb, rule_json, paused, {time("due_at")} AS due_at, runs, skipped,

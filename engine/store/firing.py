@@ -18,7 +18,7 @@ from engine.clock import SECOND, Micros
 from engine.errors import LeaseLost
 from engine.model import NewOp, NewWorkflow
 from engine.schedules import After, OpsTarget, Overlap, Schedule, VerbTarget, run_metadata, workflow_id
-from engine.store.bulk import execute_many
+from engine.store.prepared import Prepared
 from engine.store.schedule_rows import FREE, SCHEDULE, held_columns, is_over, schedule_from_row, step_columns
 from engine.store.schema import schedule, workflow
 from engine.store.submit import submit_all
@@ -101,7 +101,9 @@ _MOVED = (
     *("due_at", "queued_json", "look_at", "skipped", "updated_at", "firing", "token", "worker", "tries"),
     *("running_pk", "runs", "last_due_at", "last_workflow", "error"),
 )
-_MOVE_ON = update(schedule).where(schedule.c.pk == bindparam("_pk")).values({name: bindparam(name) for name in _MOVED})
+_MOVE_ON = Prepared(
+    update(schedule).where(schedule.c.pk == bindparam("_pk")).values({name: bindparam(name) for name in _MOVED})
+)
 
 
 def next_look(connection: Connection, sites: Sequence[str], after: Micros) -> Micros | None:
@@ -228,7 +230,7 @@ def store_runs(connection: Connection, runs: Sequence[Run], lanes: Lanes, now: M
     news = [run.new for run in runs if run.new.id not in standing]
     ready = submit_all(connection, news, lanes, now) if news else 0
     made = {row.id: row for row in connection.execute(_MADE, {"ids": ids})}
-    execute_many(connection, _MOVE_ON, [_moved_on(run, made[run.new.id], now) for run in runs])
+    _MOVE_ON.many(connection, [_moved_on(run, made[run.new.id], now) for run in runs])
     return ready
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, Text, case, cast, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, Table, case, func, insert, literal, or_, select, update
 
 from engine.clock import Micros
 from engine.dialect import insert_or_ignore
@@ -220,18 +220,15 @@ class _Copying:
 
     def outcomes(self) -> None:
         """What the ops that stay produced: results, artifacts (their bodies are shared), attempts, log lines."""
-        token = literal("fork:") + cast(attempt.c.pk, Text) + literal(f":{self.new_pk}")
         self._insert_of_kept(result, {})
         self._insert_of_kept(artifact, {"workflow_pk": literal(self.new_pk)})
-        self._insert_of_kept(attempt, {"token": token})
-        self._insert_of_kept(log_line, {"token": token}, attempt.c.token == log_line.c.token)
+        for told in (attempt, log_line):
+            self._insert_of_kept(told, {"token": literal(f"fork:{self.new_pk}:") + told.c.token})
 
-    def _insert_of_kept(self, table: Table, changed: Mapping[str, Any], with_attempt: Any = None) -> None:
+    def _insert_of_kept(self, table: Table, changed: Mapping[str, Any]) -> None:
         values = {column.name: column for column in table.c if column.name != "pk"} | {"op_pk": copied.c.new_pk}
         values |= changed
         rows = select(*values.values()).select_from(copied).join(table, table.c.op_pk == copied.c.pk)
-        if with_attempt is not None:
-            rows = rows.join(attempt, with_attempt)
         rows = rows.where(copied.c.state == State.KEPT.value)
         if "pk" in table.c:
             rows = rows.order_by(table.c.pk)

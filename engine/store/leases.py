@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, insert, select, update
 
 from engine.clock import Micros
+from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import AttemptState, OpStatus
+from engine.store import attempts
 from engine.store.batches import batches
-from engine.store.bulk import execute_many
+from engine.store.prepared import Prepared
 from engine.store.propagate import Consequences
 from engine.store.rows import error_json
 from engine.store.runs import bury_firings
-from engine.store.schema import attempt, op, worker
+from engine.store.schema import op, worker
 from engine.store.settle import wake_capped
 from engine.store.types import WorkerInfo
 
@@ -31,7 +33,7 @@ def lost(connection: Connection, tokens: Sequence[str]) -> frozenset[str]:
     """Those of ``tokens`` that are no longer current."""
     current: set[str] = set()
     for batch in batches([op_of(token) for token in tokens]):
-        current.update(token for token in connection.scalars(select(op.c.token).where(op.c.pk.in_(batch))) if token)
+        current.update(filter(None, _TOKENS.scalars(connection, pks=batch)))
     return frozenset(tokens) - current
 
 
@@ -43,26 +45,25 @@ def heartbeat(
     held: set[str] = set()
     wanted = set(tokens)
     for batch in batches(sorted(op_of(token) for token in tokens)):
-        rows = connection.execute(
-            select(op.c.pk, op.c.token).where(op.c.pk.in_(batch)).order_by(op.c.pk).with_for_update()
-        ).all()
+        rows = _HELD.rows(connection, pks=batch)
         mine = [row.pk for row in rows if row.token in wanted]
         held.update(row.token for row in rows if row.token in wanted)
-        connection.execute(update(op).where(op.c.pk.in_(mine)).values(expires_at=now + duration))
+        _EXTEND.run(connection, pks=mine, until=now + duration)
     return frozenset(wanted - held)
-
-
-_STARTED = (
-    update(attempt)
-    .where(attempt.c.token == bindparam("_token"), attempt.c.started_at.is_(None))
-    .values(started_at=bindparam("at"))
-)
 
 
 def mark_started(connection: Connection, started: Sequence[tuple[str, Micros]]) -> None:
     """Note when claims' ops really began: from then on losing the lease counts."""
-    if started:
-        execute_many(connection, _STARTED, [{"_token": token, "at": at} for token, at in sorted(started)])
+    if not started:
+        return
+    at_token = dict(started)
+    rows = _HELD.rows(connection, pks=sorted(op_of(token) for token in at_token))
+    attempts.note_started(connection, {row.pk: at_token[row.token] for row in rows if row.token in at_token})
+
+
+_HELD = Prepared(select(op.c.pk, op.c.token).where(Among(op.c.pk, "pks")).order_by(op.c.pk).with_for_update())
+_EXTEND = Prepared(update(op).where(Among(op.c.pk, "pks")).values(expires_at=bindparam("until")))
+_TOKENS = Prepared(select(op.c.token).where(Among(op.c.pk, "pks")))
 
 
 def abandon(connection: Connection, token: str, max_lost: int, reason: str, now: Micros) -> int:
@@ -85,22 +86,17 @@ def sweep(connection: Connection, max_lost: int, now: Micros) -> int:
 
 def _take_back(connection: Connection, which: ColumnElement[bool], max_lost: int, reason: str, now: Micros) -> int:
     rows = connection.execute(
-        select(op.c.pk, op.c.workflow_pk, op.c.token, op.c.lane_pk, op.c.queue_pk, op.c.lost, attempt.c.started_at)
-        .join(attempt, attempt.c.token == op.c.token)
+        select(op.c.pk, op.c.workflow_pk, op.c.lane_pk, op.c.queue_pk, op.c.lost, op.c.started_at)
         .where(op.c.status == OpStatus.RUNNING.value, which)
-        # in the order of an index: by surrogate it would read all the ops
-        .order_by(op.c.expires_at, op.c.pk)
+        # in the order of the index of what runs: by surrogate it would read all the ops
+        .order_by(op.c.queue_pk)
         .limit(_SWEEP)
         .with_for_update(of=op, skip_locked=True)
     ).all()
     if not rows:
         return 0
     text = error_json(OpError("lease_lost", reason), now)
-    connection.execute(
-        update(attempt)
-        .where(attempt.c.token.in_([row.token for row in rows]))
-        .values(state=AttemptState.LEASE_LOST.value, ended_at=now, error_json=text)
-    )
+    attempts.end(connection, {row.pk: None for row in rows}, AttemptState.LEASE_LOST, text, now)
     changes = []
     for row in rows:
         losses = row.lost + (row.started_at is not None)
@@ -123,6 +119,7 @@ def _take_back(connection: Connection, which: ColumnElement[bool], max_lost: int
             token=None,
             worker=None,
             acquired_at=None,
+            started_at=None,
             expires_at=None,
         ),
         changes,

@@ -10,10 +10,11 @@ from engine.clock import Micros
 from engine.dialect import insert_or_ignore
 from engine.errors import OpError, UsageError
 from engine.model import AttemptState, EdgeKind, OpStatus, QueuePolicy, WorkflowStatus
+from engine.store import attempts
 from engine.store.batches import batches
 from engine.store.propagate import Consequences
 from engine.store.rows import error_json
-from engine.store.schema import attempt, edge, lane, op, op_alias, queue, result, workflow
+from engine.store.schema import edge, lane, op, op_alias, queue, result, workflow
 from engine.store.settle import wake_capped
 
 _FAR: Micros = 1 << 62
@@ -28,12 +29,14 @@ def cancel(connection: Connection, workflow_id: str, now: Micros) -> int:
         return 0
     open_states = [OpStatus.PENDING.value, OpStatus.READY.value, OpStatus.RUNNING.value]
     ops = connection.execute(
-        select(op.c.pk, op.c.status, op.c.token, op.c.queue_pk, op.c.generation, op.c.fence)
+        select(op.c.pk, op.c.status, op.c.queue_pk, op.c.generation, op.c.fence)
         .where(op.c.workflow_pk == row.pk, op.c.status.in_(open_states))
         .order_by(op.c.pk)
         .with_for_update()
     ).all()
     running = {item.pk for item in ops if item.status == OpStatus.RUNNING}
+    error = OpError("canceled", f'workflow "{workflow_id}" was canceled')
+    attempts.end(connection, dict.fromkeys(running), AttemptState.CANCELED, error_json(error, now), now)
     if ops:
         connection.execute(
             update(op)
@@ -46,17 +49,10 @@ def cancel(connection: Connection, workflow_id: str, now: Micros) -> int:
                 token=None,
                 worker=None,
                 acquired_at=None,
+                started_at=None,
                 expires_at=None,
             ),
             [{"_pk": item.pk, "closing": item.generation if item.pk in running else item.fence} for item in ops],
-        )
-    error = OpError("canceled", f'workflow "{workflow_id}" was canceled')
-    tokens = [item.token for item in ops if item.token]
-    for batch in batches(tokens):
-        connection.execute(
-            update(attempt)
-            .where(attempt.c.token.in_(batch))
-            .values(state=AttemptState.CANCELED.value, ended_at=now, error_json=error_json(error, now))
         )
     consequences = Consequences(connection, now)
     consequences.write_errors({item.pk: error for item in ops})

@@ -10,18 +10,20 @@ import graphlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, cast, delete, insert, select, update
 
 from engine.clock import Micros
-from engine.dialect import Among
+from engine.dialect import Among, each_pair, number_at
 from engine.errors import OpError
 from engine.model import EdgeKind, OpStatus, WorkflowStatus
 from engine.store.batches import batches
 from engine.store.graph import UNBORN, Inserted
+from engine.store.prepared import Prepared
 from engine.store.rows import error_json
 from engine.store.runs import runs_ended
-from engine.store.schema import edge, lane, op, result, workflow
+from engine.store.schema import edge, lane, op, op_is, result, workflow
 
 _COUNTER = {
     OpStatus.PENDING: "pending",
@@ -90,7 +92,7 @@ class Consequences:
         dropped = [pk for pk, state in states.items() if state is not OpStatus.SUCCEEDED]
         for targets, statement in ((succeeded, _SATISFY), (dropped, _SATISFY_LAX), (settled_once, _SATISFY_SETTLED)):
             for batch in batches(sorted(targets)):
-                met.extend(self.connection.scalars(statement, {"pks": batch}))
+                met.extend(statement.scalars(self.connection, pks=batch))
         return met
 
     def _decrement(self, met: Iterable[int]) -> None:
@@ -99,11 +101,11 @@ class Consequences:
             owners_by_count[count].append(owner)
         for count, owners in sorted(owners_by_count.items()):
             for batch in batches(owners):
-                self.connection.execute(_DECREMENT, {"pks": batch, "count": count})
+                _DECREMENT.run(self.connection, pks=batch, count=count)
                 self._promote(batch)
 
     def _promote(self, owners: list[int]) -> None:
-        for row in self.connection.execute(_PROMOTE, {"pks": owners, "now": self.now}):
+        for row in _PROMOTE.rows(self.connection, pks=owners, now=self.now):
             self.moved(row.workflow_pk, OpStatus.PENDING, OpStatus.READY)
             self.became_ready(row.lane_pk, row.ready_at)
 
@@ -111,7 +113,7 @@ class Consequences:
         dropped = sorted(pk for pk, state in states.items() if state is not OpStatus.SUCCEEDED)
         doomed: list[tuple[int, int]] = []
         for batch in batches(dropped):
-            doomed.extend((row.op_pk, row.target_pk) for row in self.connection.execute(_DOOMED, {"pks": batch}))
+            doomed.extend((row.op_pk, row.target_pk) for row in _DOOMED.rows(self.connection, pks=batch))
         return doomed
 
     def _cancel_dependents(self, doomed: Iterable[tuple[int, int]]) -> dict[int, OpStatus]:
@@ -172,26 +174,23 @@ class Consequences:
 
     def finish(self) -> None:
         """Write what is left: lanes to be visited earlier, then the workflow rows."""
-        touched: set[int] = set()
+        done: set[int] = set()
         while self.tally:
             tally, self.tally = self.tally, defaultdict(Counter)
-            touched.update(tally)
-            self._apply(tally)
-            for workflow_pk in self._stalled(touched):
-                self._resolve_dangling(workflow_pk)
-        for batch in batches(sorted(touched)):
-            runs_ended(self.connection, batch, self.now)
+            for row in self._reckon(tally):
+                done.discard(row.pk)
+                if row.active == 0 and row.pending > 0:
+                    self._resolve_dangling(row.pk)
+                elif row.active == 0:
+                    done.add(row.pk)
+        if done:
+            runs_ended(self.connection, sorted(done), self.now)
         if self.wake:
-            self.connection.execute(_WAKE, [{"_pk": pk, "at": at} for pk, at in sorted(self.wake.items())])
-        for batch in batches(sorted(touched)):
-            self.connection.execute(_RECKON, {"pks": batch, "now": self.now})
+            _WAKE.many(self.connection, [{"_pk": pk, "at": at} for pk, at in sorted(self.wake.items())])
 
-    def _apply(self, tally: Mapping[int, Counter[str]]) -> None:
-        rows = [{"_pk": pk} | {f"d_{name}": tally[pk][name] for name in _COUNTERS} for pk in sorted(tally)]
-        self.connection.execute(_COUNT, rows)
-
-    def _stalled(self, touched: Iterable[int]) -> list[int]:
-        return list(self.connection.scalars(_STALLED, {"pks": sorted(touched)}))
+    def _reckon(self, tally: Mapping[int, Counter[str]]) -> list[Any]:
+        changes = {pk: [counts[name] for name in _COUNTERS] for pk, counts in tally.items()}
+        return _RECKON.rows(self.connection, changes=changes, now=self.now)
 
     def _resolve_dangling(self, workflow_pk: int) -> None:
         """Nothing of the workflow is ready, running or delayed: what still waits can never run as it is."""
@@ -238,16 +237,22 @@ class Consequences:
 _COUNTERS = ("pending", "active", "succeeded", "failed", "dropped")
 
 _EDGES = update(edge).where(Among(edge.c.target_pk, "pks"), ~edge.c.satisfied).values(satisfied=True)
-_SATISFY = _EDGES.returning(edge.c.op_pk)
-_SATISFY_LAX = _EDGES.where(edge.c.kind != EdgeKind.SUCCESS.value).returning(edge.c.op_pk)
-_SATISFY_SETTLED = _EDGES.where(edge.c.kind.in_([EdgeKind.SETTLED.value, EdgeKind.BEGUN.value])).returning(edge.c.op_pk)
-_DOOMED = select(edge.c.op_pk, edge.c.target_pk).where(
-    Among(edge.c.target_pk, "pks"), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
+_SATISFY = Prepared(_EDGES.returning(edge.c.op_pk))
+_SATISFY_LAX = Prepared(_EDGES.where(edge.c.kind != EdgeKind.SUCCESS.value).returning(edge.c.op_pk))
+_SATISFY_SETTLED = Prepared(
+    _EDGES.where((edge.c.kind == EdgeKind.SETTLED.value) | (edge.c.kind == EdgeKind.BEGUN.value)).returning(
+        edge.c.op_pk
+    )
 )
-_DECREMENT = update(op).where(Among(op.c.pk, "pks")).values(unmet=op.c.unmet - bindparam("count"))
-_PROMOTE = (
+_DOOMED = Prepared(
+    select(edge.c.op_pk, edge.c.target_pk).where(
+        Among(edge.c.target_pk, "pks"), ~edge.c.satisfied, edge.c.kind == EdgeKind.SUCCESS.value
+    )
+)
+_DECREMENT = Prepared(update(op).where(Among(op.c.pk, "pks")).values(unmet=op.c.unmet - bindparam("count")))
+_PROMOTE = Prepared(
     update(op)
-    .where(Among(op.c.pk, "pks"), op.c.status == OpStatus.PENDING.value, op.c.unmet <= 0)
+    .where(Among(op.c.pk, "pks"), op_is(OpStatus.PENDING), op.c.unmet <= 0)
     .values(
         status=OpStatus.READY.value,
         ready_at=case((op.c.not_before > bindparam("now"), op.c.not_before), else_=bindparam("now", type_=BigInteger)),
@@ -255,27 +260,34 @@ _PROMOTE = (
     )
     .returning(op.c.workflow_pk, op.c.lane_pk, op.c.ready_at)
 )
-_WAKE = (
+_WAKE = Prepared(
     update(lane)
     .where(lane.c.pk == bindparam("_pk"), lane.c.eligible_at > bindparam("at"))
     .values(eligible_at=bindparam("at"))
 )
-_COUNT = (
-    update(workflow)
-    .where(workflow.c.pk == bindparam("_pk"))
-    .values({name: workflow.c[name] + bindparam(f"d_{name}") for name in _COUNTERS})
-)
-_STALLED = select(workflow.c.pk).where(Among(workflow.c.pk, "pks"), workflow.c.active == 0, workflow.c.pending > 0)
-
 _ENDING = {OpStatus.FAILED.value: "failed", OpStatus.CANCELED.value: "was canceled"}
 
-_DONE = (workflow.c.pending == 0) & (workflow.c.active == 0)
-
-_STATUS = case(
-    (workflow.c.canceled & _DONE, WorkflowStatus.CANCELED.value),
-    (_DONE & (workflow.c.failed == 0) & (workflow.c.dropped == 0), WorkflowStatus.SUCCEEDED.value),
-    (_DONE, WorkflowStatus.FAILED.value),
-    ((workflow.c.succeeded > 0) | (workflow.c.active > 0), WorkflowStatus.RUNNING.value),
+_changes = each_pair("changes")
+# locked in the order of their surrogates, as everywhere
+_locked = (
+    select(workflow.c.pk, _changes.c.value)
+    .join(_changes, workflow.c.pk == cast(_changes.c.key, BigInteger))
+    .order_by(workflow.c.pk)
+    .with_for_update(of=workflow)
+    .subquery()
+)
+_counted = {name: workflow.c[name] + number_at(_locked.c.value, place) for place, name in enumerate(_COUNTERS)}
+_over = (_counted["pending"] == 0) & (_counted["active"] == 0)
+_status = case(
+    (workflow.c.canceled & _over, WorkflowStatus.CANCELED.value),
+    (_over & (_counted["failed"] == 0) & (_counted["dropped"] == 0), WorkflowStatus.SUCCEEDED.value),
+    (_over, WorkflowStatus.FAILED.value),
+    ((_counted["succeeded"] > 0) | (_counted["active"] > 0), WorkflowStatus.RUNNING.value),
     else_=WorkflowStatus.PENDING.value,
 )
-_RECKON = update(workflow).where(Among(workflow.c.pk, "pks")).values(status=_STATUS, updated_at=bindparam("now"))
+_RECKON = Prepared(
+    update(workflow)
+    .where(workflow.c.pk == _locked.c.pk)
+    .values(_counted | {"status": _status, "updated_at": bindparam("now")})
+    .returning(workflow.c.pk, workflow.c.pending, workflow.c.active)
+)

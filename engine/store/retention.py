@@ -212,8 +212,9 @@ def oldest_live(connection: Connection, site: str | None = None) -> Micros | Non
     """When the oldest claim was made that a site's inbox (None: any) may still be asked about; None without one."""
     live = [OpStatus.PENDING.value, OpStatus.READY.value, OpStatus.RUNNING.value]
     query = (
-        select(func.min(attempt.c.claimed_at))
-        .join(op, op.c.pk == attempt.c.op_pk)
+        select(func.min(func.coalesce(attempt.c.claimed_at, op.c.acquired_at)))
+        .select_from(op)
+        .outerjoin(attempt, attempt.c.op_pk == op.c.pk)
         .where(op.c.status.in_(live) | op.c.fence.is_not(None))
     )
     if site is not None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, select, update
+from sqlalchemy import Connection, bindparam, case, update
 
 from engine.clock import Micros
-from engine.store.schema import schedule, workflow
+from engine.dialect import Among
+from engine.store.prepared import Prepared
+from engine.store.schema import schedule
 
 
 def runs_ended(connection: Connection, workflow_pks: Sequence[int], now: Micros) -> None:
-    """Of these workflows, those that have ended hold their schedules up no longer."""
-    connection.execute(_RUN_ENDED, {"pks": workflow_pks, "now": now})
+    """Workflows that have ended hold their schedules up no longer."""
+    _RUN_ENDED.run(connection, pks=workflow_pks, now=now)
 
 
 def reschedule(connection: Connection, wishes: Mapping[int, Micros], now: Micros) -> None:
@@ -51,15 +53,7 @@ def _freed(due: Any) -> dict[str, Any]:
     }
 
 
-_RUN_ENDED = (
-    update(schedule)
-    .where(
-        schedule.c.running_pk.in_(
-            select(workflow.c.pk).where(
-                workflow.c.pk.in_(bindparam("pks", expanding=True)), workflow.c.pending == 0, workflow.c.active == 0
-            )
-        )
-    )
-    .values(_freed(_NOW + schedule.c.delay))
+_RUN_ENDED = Prepared(
+    update(schedule).where(Among(schedule.c.running_pk, "pks")).values(_freed(_NOW + schedule.c.delay))
 )
 _RESCHEDULE = update(schedule).where(schedule.c.running_pk == bindparam("_workflow")).values(_freed(_NOW + _AFTER))

@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Float,
     Index,
     Integer,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
+    literal_column,
     text,
 )
 
@@ -130,6 +132,8 @@ op = Table(
     Column("token", String),
     Column("worker", String),
     Column("acquired_at", BigInteger),
+    # when the op's code began under the present lease, once that is noted
+    Column("started_at", BigInteger),
     Column("expires_at", BigInteger),
     # how a resolve-only claim will end, unless the inbox knows better
     Column("planned_json", Text),
@@ -145,6 +149,7 @@ op = Table(
         sqlite_where=text("status = 'ready'"),
         postgresql_where=text("status = 'ready'"),
     ),
+    # what runs: few rows, whose leases a sweep looks through
     Index(
         "ix_op_queue_running",
         "queue_pk",
@@ -158,18 +163,17 @@ op = Table(
         postgresql_where=text("reserved_by IS NOT NULL"),
     ),
     Index(
-        "ix_op_expiry",
-        "expires_at",
-        sqlite_where=text("status = 'running'"),
-        postgresql_where=text("status = 'running'"),
-    ),
-    Index(
         "ix_op_fence",
         "pk",
         sqlite_where=text("status = 'canceled' AND fence IS NOT NULL"),
         postgresql_where=text("status = 'canceled' AND fence IS NOT NULL"),
     ),
-    Index("ix_op_workflow_status", "workflow_pk", "status"),
+    Index(
+        "ix_op_failed",
+        "workflow_pk",
+        sqlite_where=text("status = 'failed'"),
+        postgresql_where=text("status = 'failed'"),
+    ),
     Index(
         "ix_op_canceled_because",
         "canceled_because",
@@ -188,6 +192,16 @@ op = Table(
     sqlite_autoincrement=True,
 )
 
+
+def op_is(status: str) -> ColumnElement[bool]:
+    """The state as a literal, for statements that are prepared.
+
+    Where a parameter decides whether a partial index serves, SQLite plans anew at each execution, and a plan of
+    PostgreSQL that is made once for all values leaves the index out.
+    """
+    return op.c.status == literal_column(f"'{status}'")
+
+
 edge = Table(
     "edge",
     metadata,
@@ -198,21 +212,21 @@ edge = Table(
     Index("ix_edge_target", "target_pk"),
 )
 
+# claims that ended; the one that lasts is in its op's row
 attempt = Table(
     "attempt",
     metadata,
-    _surrogate(),
-    Column("op_pk", BigInteger, nullable=False, index=True),
-    Column("number", Integer, nullable=False),
+    Column("op_pk", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
     Column("generation", Integer, nullable=False),
-    Column("token", String, nullable=False, unique=True),
+    Column("token", String, nullable=False),
     Column("worker", String, nullable=False),
     Column("claimed_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
-    Column("ended_at", BigInteger),
+    Column("ended_at", BigInteger, nullable=False),
     Column("state", String, nullable=False),
     Column("error_json", Text),
-    sqlite_autoincrement=True,
+    sqlite_with_rowid=False,
 )
 
 result = Table(

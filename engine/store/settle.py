@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from engine.clock import Micros
 from engine.dialect import Among
@@ -15,14 +15,15 @@ from engine.model import Artifact, AttemptState, JsonText, NewOp, OpStatus, Resu
 from engine.outcome import Failed, Fenced, Interrupted, RetryAt, Succeeded
 from engine.store import validators
 from engine.store.artifacts import write_artifacts
+from engine.store.attempts import end
 from engine.store.batches import batches
-from engine.store.bulk import execute_many
 from engine.store.cookies import change_jars
 from engine.store.graph import UNBORN, GraphPlan
+from engine.store.prepared import Prepared
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps, error_json, records_json, stored_error
 from engine.store.runs import reschedule
-from engine.store.schema import attempt, lane, log_line, op, queue, result, workflow
+from engine.store.schema import attempt, lane, log_line, op, op_is, queue, result, workflow
 from engine.store.types import Applied, LostLease, Refused, Settlement, Verdict
 
 _ENDED_WELL = frozenset({AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.RETRIED, AttemptState.INTERRUPTED})
@@ -67,18 +68,17 @@ class Settling:
 
     def _load(self, pks: Sequence[int]) -> None:
         for batch in batches(pks):
-            self.rows.update({row.pk: row for row in self.connection.execute(_LOAD, {"pks": batch}).all()})
+            self.rows.update({row.pk: row for row in _LOAD.rows(self.connection, pks=batch)})
 
     def _is_current(self, settlement: Settlement) -> bool:
         row = self.rows.get(settlement.lease.op_pk)
         return row is not None and row.token == settlement.lease.token
 
     def _earlier(self, settlements: Sequence[Settlement]) -> dict[str, str]:
-        stale = sorted(settlement.lease.token for settlement in settlements if not self._is_current(settlement))
+        stale = sorted(settlement.lease.op_pk for settlement in settlements if not self._is_current(settlement))
         found: dict[str, str] = {}
         for batch in batches(stale):
-            query = select(attempt.c.token, attempt.c.state).where(attempt.c.token.in_(batch))
-            found.update({row.token: row.state for row in self.connection.execute(query)})
+            found.update({row.token: row.state for row in _EARLIER.rows(self.connection, pks=batch)})
         return found
 
     def _emit(self, settlements: Sequence[Settlement]) -> dict[str, OpError]:
@@ -129,7 +129,7 @@ class Settling:
 
     def _write(self, settlements: Sequence[Settlement]) -> None:
         ops: dict[_OpColumns, list[int]] = {}
-        attempts: list[dict[str, Any]] = []
+        attempts: dict[tuple[AttemptState, JsonText | None], dict[int, Micros | None]] = {}
         results: list[dict[str, Any]] = []
         ended: dict[int, OpStatus] = {}
         settled_once: list[int] = []
@@ -140,15 +140,7 @@ class Settling:
             change = _transition(row, settlement, self.now)
             ops.setdefault(change.op, []).append(row.pk)
             token = settlement.lease.token
-            attempts.append(
-                {
-                    "_token": token,
-                    "state": change.attempt.value,
-                    "error": change.error,
-                    "now": self.now,
-                    "began": self.started.pop(token, None),
-                }
-            )
+            attempts.setdefault((change.attempt, change.error), {})[row.pk] = self.started.pop(token, None)
             if change.result is not None:
                 results.append(change.result)
                 if row.claims > 1:
@@ -164,13 +156,14 @@ class Settling:
                 ended[row.pk] = change.status
         if not ops:
             return
+        for (state, error), began in attempts.items():
+            end(self.connection, began, state, error, self.now)
         for columns, pks in ops.items():
             for batch in batches(pks):
-                self.connection.execute(_UPDATE_OP, columns._asdict() | {"pks": batch})
-        execute_many(self.connection, _UPDATE_ATTEMPT, attempts)
+                _UPDATE_OP.run(self.connection, **columns._asdict(), pks=batch)
         for batch in batches(replaced):
-            self.connection.execute(_FORGET_RESULTS, {"pks": batch})
-        execute_many(self.connection, _INSERT_RESULT, results)
+            _FORGET_RESULTS.run(self.connection, pks=batch)
+        _INSERT_RESULT.many(self.connection, results)
         self._write_extras(settlements)
         self._free_places(settlements)
         self.consequences.ended(ended, settled_once)
@@ -197,7 +190,7 @@ class Settling:
             if produced.cookies is not None:
                 jars.setdefault(row.workflow_pk, []).append(produced.cookies)
         write_artifacts(self.connection, artifacts, self.now)
-        execute_many(self.connection, _INSERT_LINE, lines)
+        _INSERT_LINE.many(self.connection, lines)
         change_jars(self.connection, jars, self.now)
         learned = [item.outcome.result.validators for item in settlements if isinstance(item.outcome, Succeeded)]
         validators.keep(self.connection, filter(None, learned), self.now)
@@ -219,14 +212,14 @@ class Settling:
     def _drop_reservations(self, ended: Sequence[int]) -> None:
         """Ids that an op reserved and then did not emit are free again."""
         for batch in batches(ended):
-            self.connection.execute(_DROP_RESERVATIONS, {"pks": batch})
+            _DROP_RESERVATIONS.run(self.connection, pks=batch)
 
 
 def wake_capped(connection: Connection, queues: Iterable[int | None], now: Micros) -> None:
     """A place came free in these queues: those with a limit in flight are worth a visit at once."""
     pks = sorted({pk for pk in queues if pk is not None})
     for batch in batches(pks):
-        connection.execute(_WAKE_CAPPED, {"pks": batch, "now": now})
+        _WAKE_CAPPED.run(connection, pks=batch, now=now)
 
 
 class _OpColumns(NamedTuple):
@@ -255,15 +248,15 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
     if row.status == OpStatus.CANCELED:
         if isinstance(outcome, Interrupted):
             return _Change(
-                OpStatus.CANCELED, AttemptState.INTERRUPTED, _OpColumns(OpStatus.CANCELED.value, now, fence=row.fence)
+                OpStatus.CANCELED, AttemptState.INTERRUPTED, _OpColumns(OpStatus.CANCELED, now, fence=row.fence)
             )
-        return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _OpColumns(OpStatus.CANCELED.value, now))
+        return _Change(OpStatus.CANCELED, AttemptState.CANCELED, _OpColumns(OpStatus.CANCELED, now))
     match outcome:
         case Succeeded(result=produced):
             return _Change(
                 OpStatus.SUCCEEDED,
                 AttemptState.SUCCEEDED,
-                _OpColumns(OpStatus.SUCCEEDED.value, now),
+                _OpColumns(OpStatus.SUCCEEDED, now),
                 result=_result_row(row.pk, produced, None, now),
             )
         case Failed(error=error):
@@ -271,7 +264,7 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             return _Change(
                 OpStatus.FAILED,
                 AttemptState.FAILED,
-                _OpColumns(OpStatus.FAILED.value, now, fence=row.fence),
+                _OpColumns(OpStatus.FAILED, now, fence=row.fence),
                 text,
                 _result_row(row.pk, Result(), text, now),
             )
@@ -279,7 +272,7 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             planned = row.planned_json or error_json(OpError("lease_lost", "the op was given up"), now)
             text = error_json(stored_error(planned), now)
             # the generation was closed in the inbox: running the op again needs another one
-            columns = _OpColumns(OpStatus.FAILED.value, now, bump=1)
+            columns = _OpColumns(OpStatus.FAILED, now, bump=1)
             return _Change(
                 OpStatus.FAILED, AttemptState.FAILED, columns, text, _result_row(row.pk, Result(), text, now)
             )
@@ -288,12 +281,12 @@ def _transition(row: Any, settlement: Settlement, now: Micros) -> _Change:
             return _Change(
                 OpStatus.READY,
                 AttemptState.RETRIED,
-                _OpColumns(OpStatus.READY.value, now, ready_at=at, fence=row.fence),
+                _OpColumns(OpStatus.READY, now, ready_at=at, fence=row.fence),
                 text,
                 _result_row(row.pk, Result(), text, now),
             )
         case Interrupted(reason=reason, at=at):
-            columns = _OpColumns(OpStatus.READY.value, now, max(at, now), row.fence, row.planned_json, refund=1)
+            columns = _OpColumns(OpStatus.READY, now, max(at, now), row.fence, row.planned_json, refund=1)
             text = error_json(OpError("interrupted", reason), now)
             return _Change(OpStatus.READY, AttemptState.INTERRUPTED, columns, text)
 
@@ -322,27 +315,28 @@ def _kept(settlement: Settlement) -> Result:
 # Built once, see claim.py.
 
 
-_LOAD = (
+_LOAD = Prepared(
     select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
     .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
     .where(Among(op.c.pk, "pks"))
     .order_by(op.c.pk)
     .with_for_update()
 )
-_FORGET_RESULTS = delete(result).where(Among(result.c.op_pk, "pks"))
-_INSERT_RESULT = insert(result)
-_INSERT_LINE = insert(log_line)
-_DROP_RESERVATIONS = (
-    update(op).where(op.c.status == UNBORN, Among(op.c.reserved_by, "pks")).values(reserved_by=None, spec_hash="")
+_EARLIER = Prepared(select(attempt.c.token, attempt.c.state).where(Among(attempt.c.op_pk, "pks")))
+_FORGET_RESULTS = Prepared(delete(result).where(Among(result.c.op_pk, "pks")))
+_INSERT_RESULT = Prepared(insert(result))
+_INSERT_LINE = Prepared(insert(log_line))
+_DROP_RESERVATIONS = Prepared(
+    update(op).where(op_is(UNBORN), Among(op.c.reserved_by, "pks")).values(reserved_by=None, spec_hash="")
 )
 _CAPPED = select(queue.c.pk).where(Among(queue.c.pk, "pks"), queue.c.max_in_flight.is_not(None))
-_WAKE_CAPPED = (
+_WAKE_CAPPED = Prepared(
     update(lane)
     .where(lane.c.queue_pk.in_(_CAPPED), lane.c.eligible_at > bindparam("now"))
     .values(eligible_at=bindparam("now"))
 )
 
-_UPDATE_OP = (
+_UPDATE_OP = Prepared(
     update(op)
     .where(Among(op.c.pk, "pks"))
     .values(
@@ -356,17 +350,7 @@ _UPDATE_OP = (
         token=None,
         worker=None,
         acquired_at=None,
+        started_at=None,
         expires_at=None,
-    )
-)
-
-_UPDATE_ATTEMPT = (
-    update(attempt)
-    .where(attempt.c.token == bindparam("_token"))
-    .values(
-        state=bindparam("state"),
-        ended_at=bindparam("now"),
-        error_json=bindparam("error"),
-        started_at=func.coalesce(attempt.c.started_at, bindparam("began", type_=BigInteger)),
     )
 )

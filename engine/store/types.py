@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.clock import Micros
 from engine.errors import OpError
@@ -34,8 +34,7 @@ class ClaimRequest:
     sites: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasedOp:
+class LeasedOp(NamedTuple):
     """An op under lease.
 
     ``planned`` is set on a resolve-only claim: the op has ended (canceled) or is about to (too many lost leases), and
@@ -56,8 +55,7 @@ class Claim:
     next_due: Micros | None
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One outcome to be committed under its lease."""
 
     lease: Lease

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from engine.clock import Micros
 from engine.dialect import insert_or_ignore
 from engine.model import Validators
-from engine.store.bulk import execute_many
+from engine.store.prepared import Prepared
 from engine.store.schema import validator
 
 
@@ -35,9 +35,8 @@ def keep(connection: Connection, learned: Iterable[Validators], now: Micros) -> 
         connection.execute(_FORGET, gone)
     if kept:
         connection.execute(insert_or_ignore(connection, validator), [key | blank for key in keys])
-        execute_many(
+        _REPLACE.many(
             connection,
-            _REPLACE,
             [
                 {
                     "_scope": item.scope,
@@ -63,7 +62,7 @@ def prune(connection: Connection, before: Micros, limit: int) -> int:
 
 _ONE = (validator.c.scope == bindparam("_scope")) & (validator.c.variant == bindparam("_variant"))
 _FORGET = delete(validator).where(_ONE)
-_REPLACE = (
+_REPLACE = Prepared(
     update(validator)
     .where(_ONE)
     .values(url=bindparam("at"), etag=bindparam("tag"), last_modified=bindparam("modified"), seen_at=bindparam("now"))

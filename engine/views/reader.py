@@ -15,10 +15,10 @@ from engine.durations import format_duration
 from engine.errors import DatabaseRefused, UsageError
 from engine.faults import did_you_mean
 from engine.model import OpStatus, RetryPolicy
-from engine.store import migrate
+from engine.store import attempts, migrate
 from engine.store.operate import find_op
 from engine.store.rows import retry_policy
-from engine.store.schema import artifact, attempt, edge, log_line, op, queue, result, workflow
+from engine.store.schema import artifact, edge, log_line, op, queue, result, workflow
 from engine.views.lists import shown_error
 from engine.views.types import (
     ArtifactView,
@@ -251,7 +251,7 @@ def _dependencies(connection: Connection, pk: int) -> tuple[DependencyView, ...]
 
 
 def _attempts(connection: Connection, pk: int) -> tuple[AttemptView, ...]:
-    query = select(attempt).where(attempt.c.op_pk == pk).order_by(attempt.c.pk)
+    query = select(attempts.ALL).where(attempts.ALL.c.op_pk == pk).order_by(attempts.ALL.c.number)
     return tuple(
         AttemptView(
             number=row.number,

@@ -76,7 +76,7 @@ def stored_run(store: Store, op_id: str, workflow_id: str | None, lease_duration
 
 def _last_attempt(connection: Connection, pk: int) -> Any:
     succeeded = attempt.c.state == AttemptState.SUCCEEDED.value
-    query = select(attempt).where(attempt.c.op_pk == pk).order_by(succeeded.desc(), attempt.c.pk.desc()).limit(1)
+    query = select(attempt).where(attempt.c.op_pk == pk).order_by(succeeded.desc(), attempt.c.number.desc()).limit(1)
     return connection.execute(query).first()
 
 

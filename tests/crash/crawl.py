@@ -81,7 +81,7 @@ class Crawl:
     def attempts(self) -> Counter[str]:
         """How many claims ended in which way."""
         with self._engine() as database, database.read() as connection:
-            return Counter(str(row[0]) for row in connection.exec_driver_sql("SELECT state FROM attempt"))
+            return Counter(str(row[0]) for row in connection.exec_driver_sql("SELECT state FROM attempts"))
 
     @contextmanager
     def _engine(self) -> Iterator[Database]:

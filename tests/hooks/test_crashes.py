@@ -19,7 +19,7 @@ from tests.hooks.lab import Lab, record
 def claims(lab: Lab, where: str = "1 = 1") -> int:
     """How many claims there have been."""
     with contextlib.closing(sqlite3.connect(lab.settings.engine_db)) as database:
-        return int(database.execute(f"SELECT count(*) FROM attempt WHERE {where}").fetchone()[0])
+        return int(database.execute(f"SELECT count(*) FROM attempts WHERE {where}").fetchone()[0])
 
 
 @pytest.mark.parametrize(("kills", "snapshots"), [(10, 20), pytest.param(100, 150, marks=pytest.mark.chaos)])

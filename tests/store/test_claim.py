@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import Connection, event
 
 from engine.clock import SECOND, Micros
+from engine.dialect import run_on_driver
 from engine.errors import OpError, UsageError
 from engine.model import QueuePolicy, Result
 from engine.outcome import Interrupted, RetryAt, Succeeded
+from engine.store import prepared
 from engine.store.schema import op
 from engine.store.store import Store
 from tests.factories import LEASE, SITE, claim, claim_one, new_op, run_all, settle, statuses, submit, succeed
@@ -20,7 +22,7 @@ from tests.fakes import FakeClock
 
 HOUR: Micros = 3600 * SECOND
 #: Indexes that hold only ops which are ready, running, or owe a fence: reading one whole is no scan of the ops.
-PARTIAL = ("ix_op_lane_ready", "ix_op_queue_running", "ix_op_expiry", "ix_op_fence")
+PARTIAL = ("ix_op_lane_ready", "ix_op_queue_running", "ix_op_fence")
 
 
 @contextmanager
@@ -31,9 +33,15 @@ def recorded(store: Store) -> Iterator[list[tuple[str, Any]]]:
     def note(_: Any, __: Any, statement: str, parameters: Any, ___: Any, many: bool) -> None:
         seen.append((statement, parameters[0] if many else parameters))
 
+    def run(connection: Connection, sql: str, parameters: Any) -> Any:
+        seen.append((sql, parameters))
+        return run_on_driver(connection, sql, parameters)
+
     event.listen(store.database.engine, "before_cursor_execute", note)
     try:
-        yield seen
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(prepared, "run_on_driver", run)
+            yield seen
     finally:
         event.remove(store.database.engine, "before_cursor_execute", note)
 

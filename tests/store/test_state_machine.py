@@ -233,25 +233,24 @@ class StoreMachine(RuleBasedStateMachine):
             attempts = rows_of(connection, "SELECT * FROM attempt")
             queues = {row["pk"]: row for row in rows_of(connection, "SELECT * FROM queue")}
         unmet = Counter(row["op_pk"] for row in edges if not row["satisfied"])
-        by_pk = {row["pk"]: row for row in ops}
         running = Counter(row["queue_pk"] for row in ops if row["status"] == "running")
         for pk, count in running.items():
             cap = queues[pk]["max_in_flight"]
             assert cap is None or count <= cap
-        live = {row["token"]: row for row in attempts if row["state"] == "running"}
+        assert not {row["token"] for row in attempts} & {row["token"] for row in ops}
+        claims = Counter(row["op_pk"] for row in attempts)
         for row in ops:
             if row["status"] == "pending":
                 assert row["unmet"] == unmet[row["pk"]] > 0
             if row["status"] in ("ready", "running"):
                 assert unmet[row["pk"]] == 0
             if row["status"] == "running":
-                assert live[row["token"]]["op_pk"] == row["pk"]
+                assert row["token"].endswith(f":{row['pk']}")
+            assert row["claims"] == claims[row["pk"]] + (row["token"] is not None)
             assert row["lost"] <= MAX_LOST
             if row["status"] == "succeeded":
                 done = [item for item in attempts if item["op_pk"] == row["pk"] and item["state"] == "succeeded"]
                 assert len(done) == 1
-        for token, row in live.items():
-            assert by_pk[row["op_pk"]]["token"] == token
         assert all(count == 1 for count in self.successes.values())
         for row in workflows:
             mine = Counter(item["status"] for item in ops if item["workflow_pk"] == row["pk"])

@@ -131,7 +131,7 @@ class Lab:
 
     def attempts(self, op_id: str) -> list[str]:
         """How the op's claims ended."""
-        query = "SELECT a.state FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = ? ORDER BY a.pk"
+        query = "SELECT a.state FROM attempts a WHERE a.op_id = ? ORDER BY a.number"
         with closing(self.store()) as store, store.database.read() as connection:
             placeholder = query.replace("?", f"'{op_id}'")
             return [str(row[0]) for row in connection.exec_driver_sql(placeholder)]

@@ -47,7 +47,7 @@ def attempts(lab: Lab, queue: str) -> list[tuple[int, int]]:
     """When the attempts of a queue's ops began and ended, in order."""
     query = (
         "SELECT a.claimed_at, a.ended_at FROM attempt a JOIN op o ON o.pk = a.op_pk JOIN queue q ON q.pk = o.queue_pk"
-        f" WHERE q.key = '{queue}' ORDER BY a.claimed_at, a.pk"
+        f" WHERE q.key = '{queue}' ORDER BY a.claimed_at, a.op_pk"
     )
     with closing(lab.store()) as store, store.database.read() as connection:
         return [(int(row[0]), int(row[1])) for row in connection.exec_driver_sql(query)]

@@ -61,7 +61,7 @@ def slow_lab(lab: Lab) -> Lab:
 
 def await_start(lab: Lab, op_id: str) -> None:
     """Wait until an attempt of the op has been marked as started."""
-    query = f"SELECT count(*) FROM attempt a JOIN op o ON o.pk = a.op_pk WHERE o.id = '{op_id}' AND started_at > 0"
+    query = f"SELECT count(*) FROM attempts WHERE op_id = '{op_id}' AND started_at IS NOT NULL"
 
     def look() -> bool:
         with store.database.read() as connection:
