@@ -109,7 +109,8 @@ class Child:
             self._databases.fence(site, _at(spec, generation))
         if job["earlier_claims"] and self._replay(site, spec):
             return
-        self._channel.send({"say": "started"})
+        if not job.get("silent"):
+            self._channel.send({"say": "started"})
         key = (site.name, job["entry"])
         try:
             self._execute(job, site, spec, writer=key in self._writers)

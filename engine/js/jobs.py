@@ -112,6 +112,11 @@ _PATHS = (
 )
 
 
+def spec_to_dict(spec: SessionSpec) -> dict[str, Any]:
+    """A session's key as plain values."""
+    return {name: getattr(spec, name) for name in SessionSpec.__slots__}
+
+
 def error_to_dict(error: OpError) -> dict[str, Any]:
     """An error as plain values."""
     return {"code": error.code, "message": error.message, "retryable": error.retryable, "details": error.details}

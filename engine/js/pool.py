@@ -10,13 +10,22 @@ import socket
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.clock import SECOND
 from engine.codec import result_from_dict
 from engine.errors import OpError
-from engine.js.jobs import ChildBusy, CycleJob, ScriptJob, VerbJob, VerbOutcome, error_from_dict, pack_site
+from engine.js.jobs import (
+    ChildBusy,
+    CycleJob,
+    ScriptJob,
+    VerbJob,
+    VerbOutcome,
+    error_from_dict,
+    pack_site,
+    spec_to_dict,
+)
 from engine.js.ports import MigrationReport
 from engine.js.wire import Frame, ParentChannel
 from engine.model import Result
@@ -54,7 +63,7 @@ class PoolSettings:
     resident_bytes: int = 512 << 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Process:
     process: asyncio.subprocess.Process
     channel: ParentChannel
@@ -65,7 +74,11 @@ class _Process:
     #: Seconds it may be silent, and when it has been for too long.
     patience: float = 0.0
     deadline: float = 0.0
+    #: Sites of which it has run a script: their DBs are migrated.
+    served: set[str] = field(default_factory=set)
     _killed: bool = False
+    #: Where the kernel tells its memory, once that was asked.
+    _memory: int | None = None
 
     def extend(self) -> None:
         """It gave a sign of life."""
@@ -80,14 +93,18 @@ class _Process:
 
     def resident_bytes(self) -> int:
         try:
-            with open(f"/proc/{self.process.pid}/statm", "rb", buffering=0) as file:
-                fields = file.read(256).split()
+            if self._memory is None:
+                self._memory = os.open(f"/proc/{self.process.pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+            fields = os.pread(self._memory, 256, 0).split()
         except (FileNotFoundError, ProcessLookupError):
             return 0
         return int(fields[1]) * _PAGE
 
     async def close(self) -> None:
         self.kill()
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
         self.channel.close()
         await self.process.wait()
 
@@ -99,7 +116,9 @@ class JsPool:
         self._settings = settings
         self._places = asyncio.Semaphore(settings.size)
         self._idle: deque[_Process] = deque()
+        self._busy: set[_Process] = set()
         self._spare: asyncio.Task[_Process] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._closed = False
 
     async def run(
@@ -107,13 +126,20 @@ class JsPool:
     ) -> Result:
         """Execute an op's script. Raises ScriptFailed, OpError, ChildBusy; a cancellation kills the child."""
         async with self._child(job.timeout / SECOND) as child:
-            await child.channel.send(_script_message("script", job))
+            message = _script_message("script", job)
+            if job.site.name in child.served and not (job.earlier_claims or job.fence):
+                # nothing stands before the script: it begins where the child reads this
+                await child.channel.send({**message, "silent": True})
+                started()
+            else:
+                await child.channel.send(message)
             result = Result()
             while True:
                 frame = await child.channel.receive()
                 child.committing = False
                 match frame.header["say"]:
                     case "started":
+                        child.served.add(job.site.name)
                         started()
                     case "prepared":
                         # more than once where the site DB was busy at the commit and the script ran again
@@ -146,7 +172,7 @@ class JsPool:
         message = {
             "do": "resolve",
             "site": pack_site(job.site),
-            "spec": asdict(job.spec),
+            "spec": spec_to_dict(job.spec),
             "fence": list(job.fence),
         }
         async with self._child(_GRACE_SECONDS) as child:
@@ -159,7 +185,7 @@ class JsPool:
         message = {
             "do": "verb",
             "site": pack_site(job.site),
-            "spec": asdict(job.spec),
+            "spec": spec_to_dict(job.spec),
             "function": job.function,
             "entry": job.entry,
             "ctx": dict(job.ctx),
@@ -191,7 +217,7 @@ class JsPool:
         message = {
             "do": "cycle",
             "site": pack_site(job.site),
-            "spec": asdict(job.spec),
+            "spec": spec_to_dict(job.spec),
             "task": dict(job.task),
             "migrate": job.migrate,
         }
@@ -230,6 +256,8 @@ class JsPool:
     async def aclose(self) -> None:
         """End all children."""
         self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
         if self._spare is not None:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 self._idle.append(await self._spare)
@@ -243,7 +271,9 @@ class JsPool:
             child = await self._take()
             child.patience = seconds + _GRACE_SECONDS
             child.extend()
-            watch = asyncio.create_task(self._watch(child))
+            self._busy.add(child)
+            if self._watching is None:
+                self._watching = asyncio.create_task(self._watch())
             fit = False
             try:
                 yield child
@@ -256,7 +286,7 @@ class JsPool:
                 status = await child.process.wait()
                 raise _end(child, status) from error
             finally:
-                watch.cancel()
+                self._busy.discard(child)
                 if fit and not self._closed and self._is_slim(child):
                     self._idle.append(child)
                 else:
@@ -298,24 +328,32 @@ class JsPool:
         reader, writer = await asyncio.open_connection(sock=mine)
         return _Process(process, ParentChannel(reader, writer))
 
-    async def _watch(self, child: _Process) -> None:
+    async def _watch(self) -> None:
+        """Look after the children while any of them works."""
+        try:
+            while self._busy:
+                await asyncio.sleep(_WATCH_SECONDS)
+                for child in self._busy:
+                    self._check(child)
+        finally:
+            self._watching = None
+
+    def _check(self, child: _Process) -> None:
         """End a child that grows or lasts beyond its limits; nothing inside it could stop it for sure."""
         limit = self._settings.resident_bytes
-        while asyncio.get_running_loop().time() < child.deadline:
-            await asyncio.sleep(_WATCH_SECONDS)
-            if child.resident_bytes() > limit:
-                child.verdict = OpError("js_memory", f"the script's process grew beyond {limit >> 20} MB")
-                child.kill()
-                return
-        child.verdict = OpError("js_timeout", f"the script's process did not answer within {child.patience:g} s")
-        child.kill()
+        if child.resident_bytes() > limit:
+            child.verdict = OpError("js_memory", f"the script's process grew beyond {limit >> 20} MB")
+            child.kill()
+        elif asyncio.get_running_loop().time() >= child.deadline:
+            child.verdict = OpError("js_timeout", f"the script's process did not answer within {child.patience:g} s")
+            child.kill()
 
 
 def _script_message(do: str, job: ScriptJob) -> dict[str, Any]:
     return {
         "do": do,
         "site": pack_site(job.site),
-        "spec": asdict(job.spec),
+        "spec": spec_to_dict(job.spec),
         "entry": job.entry,
         "source": job.source,
         "ctx": dict(job.ctx),

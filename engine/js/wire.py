@@ -23,18 +23,25 @@ class Frame:
     attachments: tuple[bytes, ...] = ()
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def pack(header: dict[str, Any], attachments: Sequence[bytes] = ()) -> bytes:
     """A frame as bytes."""
-    header = header | {"sizes": [len(item) for item in attachments]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return _SIZES.pack(len(text), sum(header["sizes"])) + text + b"".join(attachments)
+    if not attachments:
+        text = _encode(header).encode()
+        return _SIZES.pack(len(text), 0) + text
+    sizes = [len(item) for item in attachments]
+    text = _encode(header | {"sizes": sizes}).encode()
+    return _SIZES.pack(len(text), sum(sizes)) + text + b"".join(attachments)
 
 
-def _unpack(text: bytes, rest: bytes) -> Frame:
-    header = json.loads(text)
-    attachments, at = [], 0
-    for size in header.pop("sizes"):
-        attachments.append(rest[at : at + size])
+def _unpack(data: bytes, length: int) -> Frame:
+    """A frame whose header has ``length`` bytes and whose attachments are the rest."""
+    header = json.loads(data[:length].decode())
+    attachments, at = [], length
+    for size in header.pop("sizes", ()):
+        attachments.append(data[at : at + size])
         at += size
     return Frame(header, tuple(attachments))
 
@@ -60,7 +67,7 @@ class ChildChannel:
     def receive(self) -> Frame:
         """Read one frame. Raises EOFError when the worker is gone."""
         text, rest = _sizes(self._exactly(_SIZES.size))
-        return _unpack(self._exactly(text), self._exactly(rest))
+        return _unpack(self._exactly(text + rest), text)
 
     def _exactly(self, count: int) -> bytes:
         data = self._file.read(count)
@@ -85,7 +92,7 @@ class ParentChannel:
         """Read one frame. Raises EOFError when the child is gone."""
         try:
             text, rest = _sizes(await self._reader.readexactly(_SIZES.size))
-            return _unpack(await self._reader.readexactly(text), await self._reader.readexactly(rest))
+            return _unpack(await self._reader.readexactly(text + rest), text)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise EOFError from error
 

@@ -90,9 +90,10 @@ def _timeout(ctx: RunContext) -> int:
 
 def _shown(ctx: RunContext) -> dict[str, Any]:
     op, lease = ctx.op, ctx.lease
+    acquired = rfc3339(lease.acquired_at)
     return {
         "site": op.site,
-        "now": rfc3339(lease.acquired_at),
+        "now": acquired,
         "input": json.loads(op.input),
         "workflow": {
             "id": op.workflow.id,
@@ -114,7 +115,7 @@ def _shown(ctx: RunContext) -> dict[str, Any]:
         "lease": {
             "workerID": lease.worker_id,
             "token": lease.token,
-            "acquiredAt": rfc3339(lease.acquired_at),
+            "acquiredAt": acquired,
             "expiresAt": rfc3339(lease.expires_at),
         },
     }
