@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -140,11 +141,14 @@ class _Listener(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
         super().__init__(("127.0.0.1", 0), BaseHTTPRequestHandler)
         self.connections: list[socket.socket] = []
+        self._tls = tls
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        if self._tls is not None:
+            request = self._tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
         self.connections.append(request)
         super().process_request(request, client_address)
 
@@ -153,11 +157,11 @@ class _Listener(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serve(routes: Route | Mapping[str, Route]) -> Iterator[Server]:
+def serve(routes: Route | Mapping[str, Route], tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Serve ``routes`` (by path; ``*`` for every other one) on a free loopback port, one thread a connection."""
     table = routes if isinstance(routes, Mapping) else {"*": routes}
-    with _Listener() as listener:
-        server = Server(f"http://127.0.0.1:{listener.server_address[1]}")
+    with _Listener(tls) as listener:
+        server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{listener.server_address[1]}")
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"

@@ -43,6 +43,7 @@ class Http11Connection(httpcore.AsyncConnectionInterface):
         self._state = _State.BUSY
         try:
             await self._send(request)
+            await self._read()  # there is nothing to look at yet
             while True:
                 event = await self._receive()
                 if isinstance(event, h11.Response):
@@ -75,7 +76,9 @@ class Http11Connection(httpcore.AsyncConnectionInterface):
         """The answer has been read as far as anybody wants: keep the connection if it was read to its end."""
         if self._state is not _State.BUSY:
             return
-        if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
+        over = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
+        # what a server sends beyond an answer must not become the next one
+        if over and not self._protocol.trailing_data[0]:
             self._protocol.start_next_cycle()
             self._state = _State.IDLE
             self._expires_at = time.monotonic() + self._keep
@@ -131,14 +134,17 @@ class Http11Connection(httpcore.AsyncConnectionInterface):
         while True:
             try:
                 event = self._protocol.next_event()
-                if event is not h11.NEED_DATA:
-                    return event  # type: ignore[return-value]
-                data = await self._stream.read(_READ)
-                if not data and self._protocol.their_state is h11.SEND_RESPONSE:
-                    raise httpcore.RemoteProtocolError("Server disconnected without sending a response.")
-                self._protocol.receive_data(data)
             except h11.RemoteProtocolError as error:
                 raise httpcore.RemoteProtocolError(str(error)) from error
+            if event is not h11.NEED_DATA:
+                return event  # type: ignore[return-value]
+            await self._read()
+
+    async def _read(self) -> None:
+        data = await self._stream.read(_READ)
+        if not data and self._protocol.their_state is h11.SEND_RESPONSE:
+            raise httpcore.RemoteProtocolError("Server disconnected without sending a response.")
+        self._protocol.receive_data(data)
 
 
 class _Body(httpx.AsyncByteStream):
