@@ -58,7 +58,7 @@ class RunFailed(Exception):
         self.evidence = evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunContext:
     """Everything a runner may know and do about one claim."""
 

@@ -20,6 +20,8 @@ from engine.worker.database import DatabaseThread
 
 #: More than this in one transaction gains nothing and delays everybody.
 _LARGEST_GROUP = 500
+#: Outcomes that need not wait for more: a larger group is hardly cheaper, and this one is stored while others run.
+_ENOUGH = 100
 #: Seconds from one group to the next while other ops still run.
 BREATH = 0.02
 #: Seconds after which a start mark is written even if nothing else is.
@@ -41,6 +43,14 @@ class Crew(Protocol):
         """Begin what a request brought; None: it was not put."""
         ...
 
+    def settled(self, settlement: Settlement, verdict: Verdict) -> None:
+        """Hear what became of an outcome."""
+        ...
+
+    def dropped(self, settlement: Settlement) -> None:
+        """Hear that an outcome is not stored and will not be: the database is gone for good."""
+        ...
+
 
 class Idle:
     """A crew that never runs anything."""
@@ -53,6 +63,10 @@ class Idle:
 
     def take(self, request: ClaimRequest, claim: Claim | None) -> None: ...
 
+    def settled(self, settlement: Settlement, verdict: Verdict) -> None: ...
+
+    def dropped(self, settlement: Settlement) -> None: ...
+
 
 class Committer:
     """Collects outcomes and start marks of many ops and settles them together."""
@@ -63,23 +77,17 @@ class Committer:
         #: Call after a commit that made ops ready.
         self.made_ready = made_ready
         self.crew: Crew = Idle()
-        self._waiting: list[tuple[Settlement, asyncio.Future[Verdict]]] = []
+        self._waiting: list[Settlement] = []
         self._started: list[tuple[str, Micros]] = []
         self._bell = asyncio.Event()
         #: When the next group is due, and when the last one was settled, by the loop's clock.
         self._due = math.inf
         self._last = -math.inf
-        #: Nobody settles groups any more: whoever brings an outcome does it.
-        self._ended = False
 
-    async def settle(self, lease: Lease, outcome: Outcome) -> Verdict:
-        """Commit ``outcome`` with its neighbours; what became of it."""
-        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting.append((Settlement(lease, outcome), verdict))
+    def settle(self, lease: Lease, outcome: Outcome) -> None:
+        """Commit ``outcome`` with its neighbours; the crew hears what became of it."""
+        self._waiting.append(Settlement(lease, outcome))
         self._expect(self._last + BREATH)
-        if self._ended:
-            await self.flush()
-        return await verdict
 
     def started(self, lease: Lease, at: Micros) -> None:
         """Note that the claim's op really began; written soon, nobody waits for it.
@@ -91,21 +99,18 @@ class Committer:
 
     async def run(self) -> None:
         """Settle group after group until canceled; a group that was taken is finished first."""
-        try:
-            while True:
-                await self._group()
-                await asyncio.shield(asyncio.ensure_future(self._settle_group()))
-        finally:
-            self._ended = True
+        while True:
+            await self._group()
+            await asyncio.shield(asyncio.ensure_future(self._settle_group()))
 
     def _expect(self, due: float) -> None:
         self._due = min(self._due, due)
         self._bell.set()
 
     async def _group(self) -> None:
-        """Until all that runs has its outcome, or the first to come has waited long enough."""
+        """Until all that runs has its outcome, or enough has, or the first to come has waited long enough."""
         loop = asyncio.get_running_loop()
-        while not (self._waiting and self.crew.running() == 0):
+        while not (self._waiting and self.crew.running() == 0) and len(self._waiting) < _ENOUGH:
             left = self._due - loop.time()
             if left <= 0:
                 return
@@ -127,19 +132,14 @@ class Committer:
             return
         request = self.crew.appetite()
         try:
-            report = await self._database.until_done(
-                self._store.settle, tuple(settlement for settlement, _ in group), tuple(started), request
-            )
-        except Exception as error:
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()  # its op may be gone, and nobody else is to be told
+            report = await self._database.until_done(self._store.settle, group, started, request)
+        except Exception:
+            for settlement in group:
+                self.crew.dropped(settlement)
             raise
         self._last = asyncio.get_running_loop().time()
-        for (_, future), verdict in zip(group, report.verdicts, strict=True):
-            if not future.done():
-                future.set_result(verdict)
+        for settlement, verdict in zip(group, report.verdicts, strict=True):
+            self.crew.settled(settlement, verdict)
         if request is not None:
             self.crew.take(request, report.claim)
         if report.claim is None and report.made_ready:

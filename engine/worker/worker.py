@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from engine.clock import SECOND, Micros
-from engine.errors import LeaseLost, ScraperError
-from engine.model import TERMINAL
+from engine.errors import LeaseLost, OpError, ScraperError
+from engine.model import EMPTY_RESULT, TERMINAL, Lease
 from engine.outcome import Failed, Fenced, Interrupted, Outcome, RetryAt, Succeeded
 from engine.store.store import Store
-from engine.store.types import Applied, Claim, ClaimRequest, LeasedOp, LostLease, Refused
+from engine.store.types import Applied, Claim, ClaimRequest, LeasedOp, LostLease, Refused, Settlement, Verdict
 from engine.worker.committer import Committer
 from engine.worker.execute import Workbench, execute
 from engine.worker.heartbeat import Heartbeat
@@ -71,6 +71,8 @@ class Worker:
     patience: float = 0.0
     report: WorkerReport = field(default_factory=WorkerReport)
     _slots: dict[str, Slot] = field(default_factory=dict)
+    #: Set when the last slot is given up.
+    _vacant: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _aborted: bool = False
     #: When work was last asked for (the loop's clock), and when more of it is due.
@@ -161,7 +163,6 @@ class Worker:
             self._slots[leased.lease.token] = slot
             self._running += 1
             slot.task = asyncio.create_task(self._work(slot))
-            slot.task.add_done_callback(_note_bug)
         self._next_due = claim.next_due
 
     async def _loop(self) -> None:
@@ -201,17 +202,27 @@ class Worker:
         )
 
     async def _work(self, slot: Slot) -> None:
-        leased = slot.leased
+        outcome = None
         try:
             outcome = await self._outcome(slot)
-            if outcome is not None:
-                slot.settling = True
-                self._discount(slot)
-                await self._settle(leased, outcome)
+        except ScraperError:
+            # what the database says ends the worker by itself
+            log.debug("op %s: given up", slot.leased.op.id, exc_info=True)
+        except Exception:
+            log.exception("an op's task ended by itself")
         finally:
-            self._slots.pop(leased.lease.token, None)
             self._discount(slot)
-            self.wake.ring()
+            if outcome is None:
+                self._forget(slot.leased.lease)
+            else:
+                slot.settling = True
+                self.committer.settle(slot.leased.lease, outcome)
+
+    def _forget(self, lease: Lease) -> None:
+        self._slots.pop(lease.token, None)
+        if not self._slots:
+            self._vacant.set()
+        self.wake.ring()
 
     def _began(self, slot: Slot) -> None:
         slot.begun = True
@@ -253,24 +264,28 @@ class Worker:
             return None
         return Interrupted("the worker stopped")
 
-    async def _settle(self, leased: LeasedOp, outcome: Outcome) -> None:
-        verdict = await self.committer.settle(leased.lease, outcome)
-        if isinstance(verdict, Refused):
-            error = verdict.error
-            if isinstance(outcome, Succeeded):
-                verdict = await self.committer.settle(leased.lease, outcome := Failed(error, outcome.result))
-            if isinstance(verdict, Refused):
-                # its log or its artifacts are what cannot be stored
-                verdict = await self.committer.settle(leased.lease, outcome := Failed(error))
+    def settled(self, settlement: Settlement, verdict: Verdict) -> None:
+        """Count a stored outcome; one that cannot stand ends its op as a failure instead."""
+        lease, outcome = settlement
+        leased = self._slots[lease.token].leased
         match verdict:
             case Applied():
                 self._count(leased, outcome)
             case LostLease():
                 self.observer.op_ended(leased.op, "lease_lost", "the outcome came after the lease had passed on")
             case Refused(error=error):
+                instead = _instead(outcome, error)
+                if instead is not None:
+                    self.committer.settle(lease, instead)
+                    return
                 log.error("op %s: its failure could not be stored: %s", leased.op.id, error)
             case _:
                 assert_never(verdict)
+        self._forget(lease)
+
+    def dropped(self, settlement: Settlement) -> None:
+        """Nothing more can be stored: the op is found again by its lease."""
+        self._forget(settlement.lease)
 
     def _count(self, leased: LeasedOp, outcome: Outcome) -> None:
         report, ended = self.report, self.observer.op_ended
@@ -329,15 +344,17 @@ class Worker:
 
     async def _drain(self) -> None:
         self._stopping.set()
-        if self._slots and not self._aborted:
-            limit = self.options.drain_timeout / SECOND if self._giving_back() else None
-            await asyncio.wait(self._tasks(), timeout=limit)
+        if not self._aborted:
+            await self._all_gone(self.options.drain_timeout / SECOND if self._giving_back() else None)
         self._cancel(lambda slot: True)
-        if self._slots:
-            await asyncio.wait(self._tasks(), timeout=self.patience + _LAST_WORDS)
+        await self._all_gone(self.patience + _LAST_WORDS)
 
-    def _tasks(self) -> list[asyncio.Task[None]]:
-        return [slot.task for slot in self._slots.values() if slot.task is not None]
+    async def _all_gone(self, timeout: float | None) -> None:  # noqa: ASYNC109 - running late is no error
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._slots:
+                    self._vacant.clear()
+                    await self._vacant.wait()
 
     def _cancel(self, which: Callable[[Slot], bool]) -> None:
         for slot in self._slots.values():
@@ -345,7 +362,15 @@ class Worker:
                 slot.task.cancel()
 
 
-def _note_bug(task: asyncio.Task[None]) -> None:
-    """What the database says ends the worker by itself; anything else that comes out of an op's task is a bug."""
-    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ScraperError):
-        log.error("an op's task ended by itself", exc_info=error)
+def _instead(outcome: Outcome, error: OpError) -> Outcome | None:
+    """What to store of an op whose outcome was refused; None where nothing is left to leave out."""
+    match outcome:
+        case Succeeded(result=result):
+            return Failed(error, result)
+        case Failed(evidence=evidence) if evidence == EMPTY_RESULT:
+            return None
+        case Failed(error=first):
+            # its log or its artifacts are what cannot be stored
+            return Failed(first)
+        case _:
+            return Failed(error)
