@@ -17,12 +17,12 @@ from engine.js.ports import Rows, SqlRefused, SqlValue
 from engine.model import JsonText, OpStatus
 from engine.placeholders import qmark_to_format
 from engine.store.compat import decode_body
-from engine.store.rows import dumps
 
 T = TypeVar("T")
 
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, getattr(sqlite3, "SQLITE_RECURSIVE", 33)}
 _BUSY_SECONDS = 10.0
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _RESULT = """SELECT o.pk, o.id, o.status, r.data_json, r.records_json, r.emitted_ids_json, r.error_json, r.completed_at
     FROM op o JOIN workflow w ON w.pk = o.workflow_pk JOIN result r ON r.op_pk = o.pk WHERE w.id = ? AND """
@@ -218,23 +218,23 @@ def _dependency(
     completed_at: int,
 ) -> JsonText:
     members = [
-        f'"opID":{dumps(op_id)}',
+        f'"opID":{_dumps(op_id)}',
         f'"data":{data}',
         f'"records":{_lower_records(records)}',
-        f'"artifacts":{dumps(_artifacts(source, pk, op_id))}',
+        f'"artifacts":{_dumps(_artifacts(source, pk, op_id))}',
         f'"emittedIDs":{emitted}',
         f'"completedAt":"{rfc3339(completed_at)}"',
     ]
     if error is not None and status in (OpStatus.FAILED, OpStatus.READY, OpStatus.RUNNING, OpStatus.CANCELED):
         stored = json.loads(error)
-        members.append(f'"error":{dumps({name[0].lower() + name[1:]: stored[name] for name in stored})}')
+        members.append(f'"error":{_dumps({name[0].lower() + name[1:]: stored[name] for name in stored})}')
     return "{" + ",".join(members) + "}"
 
 
 def _lower_records(stored: JsonText) -> JsonText:
     if stored == "[]":
         return stored
-    return dumps([{name.lower(): value for name, value in record.items()} for record in json.loads(stored)])
+    return _dumps([{name.lower(): value for name, value in record.items()} for record in json.loads(stored)])
 
 
 def _artifacts(source: _Source, op_pk: int, op_id: str) -> list[dict[str, Any]]:
@@ -252,7 +252,7 @@ def _artifacts(source: _Source, op_pk: int, op_id: str) -> list[dict[str, Any]]:
     ]
     lines = [{"timestamp": rfc3339(at), "message": message} for at, message in source.rows(_LINES, op_pk)]
     if lines:
-        text = dumps(lines)
+        text = _dumps(lines)
         found.append(
             {
                 "id": f"{op_id}:execution-log",
