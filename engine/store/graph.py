@@ -7,6 +7,7 @@ Planning reads and decides without writing, one emitter after another, so that a
 from __future__ import annotations
 
 import graphlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select, tuple_, update
 
 from engine.clock import Micros
-from engine.dialect import insert_or_ignore
+from engine.dialect import Among, insert_or_ignore
 from engine.errors import OpError
 from engine.model import EdgeKind, NewOp, OpStatus
 from engine.store.batches import IN_LIMIT, batches
+from engine.store.prepared import Prepared
 from engine.store.rows import dumps, retry_json, spec_hash
 from engine.store.schema import edge, op, op_alias
 
@@ -57,7 +59,7 @@ class Inserted:
 
 def find_cycle(ops: Sequence[NewOp]) -> list[str] | None:
     """A dependency cycle among ``ops``, spelled out, or None."""
-    graph = {spec.id: [dependency.op_id for dependency in spec.depends_on] for spec in ops}
+    graph = {spec.id: [dependency.op_id for dependency in spec.depends_on] for spec in ops if spec.depends_on}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -88,33 +90,34 @@ class GraphPlan:
                 keys.add((workflow, spec.kind, spec.dedup_key))
         self._load_aliases(ids)
         ids.update(self._aliases.values())
-        found: dict[int, None] = {}
-        for batch in batches(sorted(ids), IN_LIMIT):
-            query = select(op.c.pk).where(tuple_(op.c.workflow_pk, op.c.id).in_(batch))
-            found.update(dict.fromkeys(self._connection.scalars(query)))
-        for dedup_batch in batches(sorted(keys), IN_LIMIT):
+        found = set(self._find(ids).values())
+        for batch in batches(sorted(keys), IN_LIMIT):
             query = select(op.c.pk).where(
-                tuple_(op.c.workflow_pk, op.c.kind, op.c.dedup_key).in_(dedup_batch), op.c.dedup_key != ""
+                tuple_(op.c.workflow_pk, op.c.kind, op.c.dedup_key).in_(batch), op.c.dedup_key != ""
             )
-            found.update(dict.fromkeys(self._connection.scalars(query)))
-        for pk_batch in batches(sorted(found), IN_LIMIT):
-            for row in self._connection.execute(_LOCKED.where(op.c.pk.in_(pk_batch)).order_by(op.c.pk)):
-                node = Node((row.workflow_pk, row.id), row.pk, row.kind, row.status, row.spec_hash)
-                node.reserved_by, node.attempts = row.reserved_by, row.attempts
-                self._nodes[node.key] = node
-                if row.dedup_key:
-                    self._dedup[row.workflow_pk, row.kind, row.dedup_key] = node.key
+            found.update(self._connection.scalars(query))
+        for row in self._locked(found):
+            node = Node((row.workflow_pk, row.id), row.pk, row.kind, row.status, row.spec_hash)
+            node.reserved_by, node.attempts = row.reserved_by, row.attempts
+            self._nodes[node.key] = node
+            if row.dedup_key:
+                self._dedup[row.workflow_pk, row.kind, row.dedup_key] = node.key
 
     def _load_aliases(self, ids: set[Key]) -> None:
-        target = op.alias()
-        for batch in batches(sorted(ids), IN_LIMIT):
-            query = (
-                select(op_alias.c.workflow_pk, op_alias.c.alias, target.c.id)
-                .join(target, target.c.pk == op_alias.c.op_pk)
-                .where(tuple_(op_alias.c.workflow_pk, op_alias.c.alias).in_(batch))
-            )
-            for row in self._connection.execute(query):
-                self._aliases[row.workflow_pk, row.alias] = (row.workflow_pk, row.id)
+        for workflow, names in _by_workflow(ids):
+            for row in _ALIASES.rows(self._connection, workflow=workflow, ids=names):
+                self._aliases[workflow, row.alias] = (workflow, row.id)
+
+    def _find(self, keys: set[Key]) -> dict[Key, int]:
+        """The surrogates of those that are stored."""
+        return {
+            (workflow, row.id): row.pk
+            for workflow, names in _by_workflow(keys)
+            for row in _PKS.rows(self._connection, workflow=workflow, ids=names)
+        }
+
+    def _locked(self, pks: Iterable[int]) -> list[Any]:
+        return _LOCKED.rows(self._connection, pks=sorted(pks)) if pks else []
 
     def check(self, workflow: int, specs: Sequence[NewOp], emitter: int | None) -> None:
         """Whether the ops of one emitter can stand. Raises OpError (``duplicate_op_id``, ``dependency_cycle``)."""
@@ -197,19 +200,10 @@ class GraphPlan:
             common | {"workflow_pk": key[0], "id": key[1], "spec_hash": hashes.get(key, "")} for key in sorted(keys)
         ]
         self._connection.execute(insert_or_ignore(self._connection, op), rows)
-        self._read_pks(keys)
-
-    def _read_pks(self, keys: set[Key]) -> None:
-        for batch in batches(sorted(keys), IN_LIMIT):
-            query = _LOCKED.where(tuple_(op.c.workflow_pk, op.c.id).in_(batch)).order_by(op.c.pk)
-            for row in self._connection.execute(query):
-                key = (row.workflow_pk, row.id)
-                node = self._nodes.get(key)
-                if node is None:
-                    # somebody else may have given birth to the id in the meantime
-                    self._nodes[key] = Node(key, row.pk, row.kind, row.status, row.spec_hash, attempts=row.attempts)
-                else:
-                    node.pk = row.pk
+        for row in self._locked(self._find(keys).values()):
+            # somebody else may have given birth to the id in the meantime
+            key = (row.workflow_pk, row.id)
+            self._nodes[key] = Node(key, row.pk, row.kind, row.status, row.spec_hash, attempts=row.attempts)
 
     def _insert_ops(self, new: list[Node]) -> None:
         unborn = [node for node in new if node.pk]
@@ -220,8 +214,10 @@ class GraphPlan:
                 statement, [{"_pk": node.pk, "reserved_by": None} | self._columns(node) for node in unborn]
             )
         if absent:
-            self._connection.execute(insert(op), [self._columns(node) for node in absent])
-            self._read_pks({node.key for node in absent})
+            _INSERT.many(self._connection, [self._columns(node) for node in absent])
+            pks = self._find({node.key for node in absent})
+            for node in absent:
+                node.pk = pks[node.key]
 
     def _columns(self, node: Node) -> dict[str, Any]:
         spec = node.spec
@@ -239,10 +235,10 @@ class GraphPlan:
             "dedup_key": spec.dedup_key,
             "parent_id": spec.parent_id,
             "input_json": spec.input,
-            "metadata_json": dumps(dict(spec.metadata)),
+            "metadata_json": dumps(dict(spec.metadata)) if spec.metadata else "{}",
             "retry_json": retry_json(spec.retry),
             "spec_hash": node.spec_hash,
-            "status": node.status,
+            "status": str(node.status),
             "unmet": unmet,
             "not_before": spec.not_before,
             "ready_at": max(self._now, spec.not_before),
@@ -302,8 +298,7 @@ class GraphPlan:
                 rows.append({"op_pk": node.pk, "target_pk": target.pk, "kind": kind.value, "satisfied": met})
                 if kind is EdgeKind.SUCCESS and target.status in (OpStatus.FAILED, OpStatus.CANCELED):
                     doomed.append((node.pk, target.pk))
-        if rows:
-            self._connection.execute(insert(edge), rows)
+        _INSERT_EDGE.many(self._connection, rows)
         ready, pending = [], []
         for node in new:
             if node.status == OpStatus.READY:
@@ -330,17 +325,28 @@ class GraphPlan:
             self._connection.execute(update(op).where(op.c.pk == bindparam("_pk")), held)
 
 
-_LOCKED = select(
-    op.c.pk,
-    op.c.workflow_pk,
-    op.c.id,
-    op.c.kind,
-    op.c.status,
-    op.c.spec_hash,
-    op.c.reserved_by,
-    op.c.attempts,
-    op.c.dedup_key,
-).with_for_update()
+def _by_workflow(keys: Iterable[Key]) -> list[tuple[int, list[str]]]:
+    names: dict[int, list[str]] = defaultdict(list)
+    for workflow, name in sorted(keys):
+        names[workflow].append(name)
+    return list(names.items())
+
+
+_INSERT = Prepared(insert(op))
+_INSERT_EDGE = Prepared(insert(edge))
+_PKS = Prepared(select(op.c.id, op.c.pk).where(op.c.workflow_pk == bindparam("workflow"), Among(op.c.id, "ids")))
+_ALIASES = Prepared(
+    select(op_alias.c.alias, op.c.id)
+    .join(op, op.c.pk == op_alias.c.op_pk)
+    .where(op_alias.c.workflow_pk == bindparam("workflow"), Among(op_alias.c.alias, "ids"))
+)
+_LOCKED = Prepared(
+    select(op.c.pk, op.c.workflow_pk, op.c.id, op.c.kind, op.c.status, op.c.spec_hash)
+    .add_columns(op.c.reserved_by, op.c.attempts, op.c.dedup_key)
+    .where(Among(op.c.pk, "pks"))
+    .order_by(op.c.pk)
+    .with_for_update()
+)
 
 _BLANK: dict[str, Any] = {
     "kind": "",

@@ -22,6 +22,7 @@ def dumps(value: Any) -> JsonText:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=256)
 def retry_json(policy: RetryPolicy) -> JsonText:
     """A policy as the column ``retry_json`` holds it (durations in nanoseconds)."""
     return dumps(
