@@ -12,6 +12,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from engine.clock import SECOND, Clock
@@ -136,7 +138,7 @@ class Child:
 
     def _execute(self, job: dict[str, Any], site: Site, spec: SessionSpec, *, writer: bool) -> None:
         session = self._databases.session(site, spec, writer=writer)
-        roots = [] if site.scripts_root is None else [(_shown(site, site.scripts_root), site.scripts_root)]
+        roots = [] if site.scripts_root is None else [_root(site, site.scripts_root)]
         modules = ModuleRoots(roots, instead=job["source"])
         identity = Identity(spec.workflow_id, site.name, spec.op_id, self._clock.now())
         host = Host(modules, self._clock, identity=identity, session=session, reads=self._reads)
@@ -209,7 +211,7 @@ class Child:
         self._databases.migrate(site, self._migration(site))
         session = self._databases.session(site, spec, writer=True)
         assert site.verbs_root is not None
-        roots = ModuleRoots([("", site.root), (_shown(site, site.verbs_root), site.verbs_root)])
+        roots = ModuleRoots([("", site.root), _root(site, site.verbs_root)])
         identity = Identity(spec.workflow_id, site.name, None, self._clock.now())
         host = Host(roots, self._clock, identity=identity, session=session, reads=self._reads)
         call = {"mode": "verb", "entry": job["entry"], "function": job["function"], "ctx": job["ctx"]}
@@ -271,7 +273,7 @@ class Child:
     def _migration(self, site: Site) -> Callable[[str, SiteSession], None]:
         def run(path: str, session: SiteSession) -> None:
             assert site.js_migrations_root is not None
-            roots = ModuleRoots([(_shown(site, site.js_migrations_root), site.js_migrations_root)])
+            roots = ModuleRoots([_root(site, site.js_migrations_root)])
             host = Host(roots, self._clock, session=session)
             execute(host, {"mode": "migration", "entry": path}, _MIGRATION_LIMITS)
 
@@ -313,6 +315,11 @@ def _result(effects: Effects, data: str) -> Result:
     )
 
 
-def _shown(site: Site, folder: Any) -> str:
-    """How positions name a root: relative to the site's folder."""
-    return str(folder.relative_to(site.root)) if folder.is_relative_to(site.root) else str(folder.name)
+def _root(site: Site, folder: Path) -> tuple[str, Path]:
+    """A root of modules, and how positions name it: relative to the site's folder."""
+    return _shown(site.root, folder), folder
+
+
+@lru_cache(maxsize=256)
+def _shown(root: Path, folder: Path) -> str:
+    return str(folder.relative_to(root)) if folder.is_relative_to(root) else folder.name

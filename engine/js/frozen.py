@@ -19,8 +19,9 @@ from engine.model import JsonText
 OPS = 500
 #: Calls of the host it makes: each leaves a trace in it that is dearer to remove than the isolate is to replace.
 _CALLS = 5_000
-#: Heap that makes an isolate be thrown away, and how often it is looked at.
-_LARGEST, _LOOK_EVERY = 64 << 20, 16
+#: Heap that makes an isolate be thrown away, and after how many executions it is looked at: a look takes longer than
+#: a small one of these.
+_LARGEST, _LOOK_EVERY = 64 << 20, 50
 
 
 class WarmIsolates:

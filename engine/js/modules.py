@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from pathlib import Path, PurePosixPath
 
@@ -46,14 +47,15 @@ class ModuleRoots:
     def entry(self, path: str) -> Module:
         """The module an execution starts with; another text may take its place. Raises HostError."""
         if self._instead is not None:
-            return Module(self._name(PurePosixPath(path)), self._instead)
-        return self._find(PurePosixPath(path), f'no script "{path}"')
+            return Module(self._name(path), self._instead)
+        return self._find(path, f'no script "{path}"')
 
-    def _name(self, path: PurePosixPath) -> str:
+    def _name(self, path: str) -> str:
         try:
             return self._find(path, "").name
         except HostError:  # the script is gone: its name still tells where its modules are
             prefix = self._roots[0][0] if self._roots else ""
+            path = str(PurePosixPath(path))
             return f"{prefix}/{path}" if prefix else str(path)
 
     def require(self, name: str, importer: str) -> Module:
@@ -63,7 +65,8 @@ class ModuleRoots:
                 f'Cannot find module "{name}" (required by {importer}): modules are relative paths or built in'
             )
         return self._find(
-            PurePosixPath(self._inside(importer)).parent / name, f'Cannot find module "{name}" (required by {importer})'
+            str(PurePosixPath(self._inside(importer)).parent / name),
+            f'Cannot find module "{name}" (required by {importer})',
         )
 
     def _inside(self, shown: str) -> str:
@@ -72,20 +75,15 @@ class ModuleRoots:
                 return shown[len(prefix) + 1 :]
         return shown
 
-    def _find(self, path: PurePosixPath, complaint: str) -> Module:
+    def _find(self, path: str, complaint: str) -> Module:
         if not self._roots:
             raise HostError(f"{complaint}: the site has no root for it", code="MODULE_NOT_FOUND")
-        parts: list[str] = []
-        for part in path.parts:
-            if part == "..":
-                if not parts and len(self._roots) == 1:
-                    raise HostError(f"{complaint}: it would leave the site's root", code="MODULE_NOT_FOUND")
-                parts = parts[:-1]
-            elif part not in (".", "/"):
-                parts.append(part)
+        inside = _inside_root(path, len(self._roots) > 1)
+        if inside is None:
+            raise HostError(f"{complaint}: it would leave the site's root", code="MODULE_NOT_FOUND")
         for prefix, root in self._roots:
             for suffix in _SUFFIXES:
-                found = self._read(root, "/".join(parts) + suffix, prefix)
+                found = self._read(root, inside + suffix, prefix)
                 if found is not None:
                     return found
         raise HostError(complaint, code="MODULE_NOT_FOUND")
@@ -107,6 +105,20 @@ class ModuleRoots:
         if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED_NS:
             _read_before[path, prefix] = (state, module)
         return module
+
+
+@lru_cache(maxsize=1024)
+def _inside_root(path: str, stays: bool) -> str | None:
+    """A path from its root on, without dots. One that would leave the root is None, or stays in it."""
+    parts: list[str] = []
+    for part in PurePosixPath(path).parts:
+        if part == "..":
+            if not parts and not stays:
+                return None
+            parts = parts[:-1]
+        elif part not in (".", "/"):
+            parts.append(part)
+    return "/".join(parts)
 
 
 #: Modules of this process by path and prefix, and what the file was like when it was read.

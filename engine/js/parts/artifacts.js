@@ -1,7 +1,7 @@
 // Artifacts as scripts see them and write them.
 "use strict";
 (function ({ $ask, $host, $JSON, $json, $push, $String, $TypeError, $hide, $defineProperty, $asBytes, $bytesToText, $textToBytes, $session }) {
-  function view(stored) {
+  const view = (function (stored) {
     const shown = {
       id: stored.id,
       name: stored.name,
@@ -29,7 +29,7 @@
       stored.sha256 === undefined ? new TextEncoder().encode(text) : $textToBytes($host("blob", stored.sha256)),
     );
     return shown;
-  }
+  });
 
   function write(spec) {
     if (spec === null || typeof spec !== "object") throw new $TypeError("writeArtifact expects an object");

@@ -1,7 +1,7 @@
 // require("site-db") and require("scraper-db"): values and rows as they cross the bridge.
 "use strict";
 (function ({ $ask, $push, $json, $String, $Error, $TypeError, $isArray, $asBytes, $bytesToText, $textToBytes, $session }) {
-  function $params(values) {
+  const $params = (function (values) {
     const list = values.length === 1 && $isArray(values[0]) ? values[0] : values;
     const out = [];
     for (let i = 0; i < list.length; i++) {
@@ -14,7 +14,7 @@
       else $push(out, $json(value, "parameter"));
     }
     return out;
-  }
+  });
 
   function $rows(answer) {
     const columns = answer.c;
@@ -34,7 +34,7 @@
   }
 
   // a statement's text goes over once; later calls name it by its number
-  function run(call, sql, values) {
+  const run = (function (call, sql, values) {
     const { statements } = $session;
     const known = statements[$sql(sql)];
     if (known !== undefined) return $ask(call, [null, $params(values), known]);
@@ -42,7 +42,7 @@
     const answer = $ask(call, [sql, $params(values), number]);
     statements[sql] = number;
     return answer;
-  }
+  });
 
   const siteDb = () => ({
     query: (sql, ...values) => $rows(run("site.query", sql, values)),
