@@ -176,8 +176,10 @@ def _headers(plan: FetchPlan, hop: _Hop) -> httpx.Headers:
 
 def _redirect(hop: _Hop, response: httpx.Response) -> _Hop | None:
     """Where ``response`` sends its reader, as browsers understand it."""
+    if response.status_code not in _REDIRECTS:
+        return None
     location = response.headers.get("location", "")
-    if response.status_code not in _REDIRECTS or not location:
+    if not location:
         return None
     try:
         url = hop.url.join(location)

@@ -56,6 +56,7 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
     _transport: asyncio.Transport
 
     def __init__(self, buffer: memoryview) -> None:
+        self._loop = asyncio.get_running_loop()
         self._buffer = buffer
         self._received: deque[bytes] = deque()
         self._size = 0
@@ -115,7 +116,7 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
                 raise httpcore.ReadError(str(self._error)) from self._error
             if self._over:
                 return b""
-            self._stirred = asyncio.get_running_loop().create_future()
+            self._stirred = self._loop.create_future()
             try:
                 await self._stirred
             finally:
@@ -134,7 +135,7 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
         self._check_writable()
         self._transport.write(buffer)
         while self._full:
-            self._drained = asyncio.get_running_loop().create_future()
+            self._drained = self._loop.create_future()
             try:
                 await self._drained
             finally:
@@ -152,9 +153,8 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's interface
     ) -> Stream:
         """The same stream, encrypted from here on. Raises httpcore.ConnectError."""
-        loop = asyncio.get_running_loop()
         try:
-            encrypted = await loop.start_tls(self._transport, self, ssl_context, server_hostname=server_hostname)
+            encrypted = await self._loop.start_tls(self._transport, self, ssl_context, server_hostname=server_hostname)
         except BaseException as error:
             self._transport.abort()
             if isinstance(error, OSError):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import os
 import re
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import cached_property, lru_cache
 from urllib.request import getproxies, proxy_bypass
 
@@ -67,14 +66,11 @@ class Wire:
         ``proxy`` None means whatever the environment says. A kept connection that turns out to be dead is no answer:
         a request that may be repeated goes out again. Raises OpError ``transport_error``.
         """
-        url = request.url
-        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        assert isinstance(request.stream, httpx.AsyncByteStream)
-        sent = httpcore.Request(request.method, target, headers=request.headers.raw, content=request.stream)
+        sent = _Sent(request)
         repeats = _REPEATS if request.method in _REPEATABLE else 0
         while True:
             try:
-                answer = await self._pool(url, proxy).send(sent)
+                answer = await self._pool(request.url, proxy).send(sent)
                 break
             except Stale as stale:
                 if not repeats:
@@ -128,6 +124,19 @@ def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     return context
 
 
+class _Sent(httpcore.Request):
+    """httpx's request taken over as it is: httpcore's own constructor would look at every header again."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        assert isinstance(request.stream, httpx.AsyncByteStream)
+        url = request.url
+        self.method = request.method.encode("ascii")
+        self.url = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        self.headers = request.headers.raw
+        self.stream = request.stream
+        self.extensions = {}
+
+
 class _Body(httpx.AsyncByteStream):
     """A body from httpcore's connections."""
 
@@ -152,21 +161,38 @@ class HostGates:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._gates: dict[str, asyncio.Semaphore] = {}
-        self._inside: dict[str, int] = {}
+        self._gates: dict[str, _Gate] = {}
 
-    @contextlib.asynccontextmanager
-    async def passing(self, host: str) -> AsyncIterator[None]:
+    def passing(self, host: str) -> _Gate:
         """Wait for a place; hosts that nobody asks for any more are forgotten."""
-        gate = self._gates.setdefault(host, asyncio.Semaphore(self._limit))
-        self._inside[host] = self._inside.get(host, 0) + 1
+        gate = self._gates.get(host)
+        if gate is None:
+            gate = self._gates[host] = _Gate(self._limit, lambda: self._gates.pop(host))
+        return gate
+
+
+class _Gate:
+    def __init__(self, limit: int, forget: Callable[[], object]) -> None:
+        self._places = asyncio.Semaphore(limit)
+        self._inside = 0
+        self._forget = forget
+
+    async def __aenter__(self) -> None:
+        self._inside += 1
         try:
-            async with gate:
-                yield
-        finally:
-            self._inside[host] -= 1
-            if not self._inside[host]:
-                del self._inside[host], self._gates[host]
+            await self._places.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._places.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._forget()
 
 
 def shown(url: httpx.URL) -> str:
