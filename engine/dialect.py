@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from sqlalchemy.exc import (
     ArgumentError,
     DataError,
     DBAPIError,
+    DisconnectionError,
     NoSuchModuleError,
     NotSupportedError,
     ProgrammingError,
@@ -182,18 +185,35 @@ def _sqlite_engine(url: URL) -> Engine:
 _SESSION = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=15s"
 
 
+#: Seconds after which a pooled connection is asked whether it still stands: each time would be a message more.
+_TRUSTED = 2.0
+
+
 def _postgresql_engine(url: URL) -> Engine:
     try:
-        return create_engine(
+        engine = create_engine(
             url,
             pool_size=4,
             max_overflow=8,
-            pool_pre_ping=True,
             isolation_level="READ COMMITTED",
             connect_args={"connect_timeout": 10, "options": _SESSION},
         )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError('PostgreSQL needs the extra: pip install "scraper[postgres]"') from error
+
+    @event.listens_for(engine, "checkin")
+    def note(_connection: Any, record: Any) -> None:
+        record.info["idle since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def ask(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get("idle since", math.inf) > _TRUSTED:
+            try:
+                engine.dialect.do_ping(connection)
+            except Exception as error:
+                raise DisconnectionError from error
+
+    return engine
 
 
 @contextlib.contextmanager
@@ -226,8 +246,17 @@ def translate(error: DBAPIError, url: URL) -> Exception:
 
 def insert_or_ignore(connection: Connection, table: Table) -> Any:
     """An INSERT that leaves rows alone whose key is taken."""
-    dialect_insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    return dialect_insert(table).on_conflict_do_nothing()
+    return ignoring_conflicts(table)(connection.dialect)
+
+
+def ignoring_conflicts(table: Table) -> Callable[[Dialect], Any]:
+    """:func:`insert_or_ignore` for any dialect."""
+
+    def statement(dialect: Dialect) -> Any:
+        dialect_insert: Any = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
+        return dialect_insert(table).on_conflict_do_nothing()
+
+    return statement
 
 
 def run_on_driver(connection: Connection, sql: str, parameters: Any) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from engine.clock import MINUTE, Micros
-from engine.dialect import insert_or_ignore
+from engine.dialect import Among, ignoring_conflicts
 from engine.model import Artifact
-from engine.store.batches import batches
 from engine.store.compat import encode_body
+from engine.store.prepared import Prepared
 from engine.store.rows import dumps
 from engine.store.schema import artifact, blob
 
@@ -25,20 +26,17 @@ def write_blobs(connection: Connection, bodies: Iterable[Artifact], now: Micros)
     wanted = {item.sha256: item.body for item in bodies if item.body is not None}
     if not wanted:
         return
-    for batch in batches(sorted(wanted)):
-        known = list(connection.scalars(select(blob.c.sha256).where(blob.c.sha256.in_(batch))))
-        for sha256 in known:
-            del wanted[sha256]
-        # a body that nobody named for long may be collected: its age begins anew
-        stale = blob.c.sha256.in_(known) & (blob.c.created_at < now - RENEWAL)
-        connection.execute(update(blob).where(stale).values(created_at=now))
+    known = _KNOWN.rows(connection, hashes=sorted(wanted))
+    for row in known:
+        del wanted[row.sha256]
+    # a body that nobody named for long may be collected: its age begins anew
+    if stale := [row.sha256 for row in known if row.created_at < now - RENEWAL]:
+        _RENEW.run(connection, hashes=stale, now=now)
     rows = [
         {"sha256": sha256, "size": len(body), "body": encode_body(body), "created_at": now}
         for sha256, body in sorted(wanted.items())
     ]
-    if rows:
-        # two workers may bring the same body at the same time
-        connection.execute(insert_or_ignore(connection, blob), rows)
+    _STORE.many(connection, rows)
 
 
 def write_artifacts(connection: Connection, items: Sequence[tuple[int, int, Artifact]], now: Micros) -> None:
@@ -61,6 +59,17 @@ def write_artifacts(connection: Connection, items: Sequence[tuple[int, int, Arti
         }
         for workflow_pk, op_pk, item in items
     }
-    for batch in batches(sorted(rows)):
-        connection.execute(delete(artifact).where(tuple_(artifact.c.workflow_pk, artifact.c.id).in_(batch)))
-    connection.execute(insert(artifact), [rows[key] for key in sorted(rows)])
+    ids: dict[int, list[str]] = defaultdict(list)
+    for workflow_pk, name in sorted(rows):
+        ids[workflow_pk].append(name)
+    for workflow_pk, names in ids.items():
+        _FORGET.run(connection, workflow=workflow_pk, ids=names)
+    _NAME.many(connection, [rows[key] for key in sorted(rows)])
+
+
+_KNOWN = Prepared(select(blob.c.sha256, blob.c.created_at).where(Among(blob.c.sha256, "hashes")))
+_RENEW = Prepared(update(blob).where(Among(blob.c.sha256, "hashes")).values(created_at=bindparam("now")))
+# two workers may bring the same body at the same time
+_STORE = Prepared(ignoring_conflicts(blob))
+_FORGET = Prepared(delete(artifact).where(artifact.c.workflow_pk == bindparam("workflow"), Among(artifact.c.id, "ids")))
+_NAME = Prepared(insert(artifact))

@@ -8,11 +8,12 @@ import threading
 import time
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
 from engine.dialect import Database, translate
 from engine.errors import DatabaseUnavailable
+from engine.store.prepared import Prepared
 
 _POLL_SECONDS = 0.01
 _CHANNEL = "scraper_ready"
@@ -36,7 +37,10 @@ def listen(database: Database) -> ChangeSource:
 def announce(connection: Connection, database: Database) -> None:
     """Tell listeners, when this transaction commits, that ops became ready. SQLite's listeners see every commit."""
     if not database.is_sqlite:
-        connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": _CHANNEL})
+        _NOTIFY.run(connection)
+
+
+_NOTIFY = Prepared(select(func.pg_notify(_CHANNEL, "")))
 
 
 class _DataVersion:

@@ -20,12 +20,12 @@ Row = Mapping[str, Any]
 
 
 class Prepared:
-    """One statement, executed with values for all its parameters.
+    """One statement, or what makes it for a dialect, executed with values for all its parameters.
 
     Every method raises what SQLAlchemy would raise for the driver's errors.
     """
 
-    def __init__(self, statement: Statement) -> None:
+    def __init__(self, statement: Statement | Callable[[Dialect], Statement]) -> None:
         self._statement = statement
         #: By the name of the dialect.
         self._texts: dict[str, _Text] = {}
@@ -70,7 +70,8 @@ class Prepared:
     def _text(self, dialect: Dialect, names: tuple[str, ...]) -> _Text:
         found = self._texts.get(dialect.name)
         if found is None:
-            found = self._texts[dialect.name] = _Text(self._statement, dialect, names)
+            statement = self._statement(dialect) if callable(self._statement) else self._statement
+            found = self._texts[dialect.name] = _Text(statement, dialect, names)
         return found
 
 
@@ -82,7 +83,8 @@ class _Text:
         self.of_lists = False
         columns: list[str] | None = None
         if isinstance(statement, Insert) and statement.select is None:
-            self.of_lists = takes_lists(dialect)
+            # a dialect's own INSERT has more to say than its columns
+            self.of_lists = takes_lists(dialect) and type(statement) is Insert
             if self.of_lists:
                 statement = insert_of_lists(statement.table, names)
             else:

@@ -207,7 +207,8 @@ class Settling:
         }
 
     def _free_places(self, settlements: Sequence[Settlement]) -> None:
-        wake_capped(self.connection, {self.rows[item.lease.op_pk].queue_pk for item in settlements}, self.now)
+        left = (self.rows[item.lease.op_pk] for item in settlements)
+        wake_capped(self.connection, {row.queue_pk for row in left if row.max_in_flight is not None}, self.now)
 
     def _drop_reservations(self, ended: Sequence[int]) -> None:
         """Ids that an op reserved and then did not emit are free again."""
@@ -316,11 +317,12 @@ def _kept(settlement: Settlement) -> Result:
 
 
 _LOAD = Prepared(
-    select(op.c.pk, op.c.id, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
-    .add_columns(op.c.planned_json, op.c.fence, op.c.generation, op.c.claims)
+    select(op.c.pk, op.c.workflow_pk, op.c.token, op.c.status, op.c.lane_pk, op.c.queue_pk)
+    .add_columns(op.c.planned_json, op.c.fence, op.c.claims, queue.c.max_in_flight)
+    .outerjoin(queue, queue.c.pk == op.c.queue_pk)
     .where(Among(op.c.pk, "pks"))
     .order_by(op.c.pk)
-    .with_for_update()
+    .with_for_update(of=op)
 )
 _EARLIER = Prepared(select(attempt.c.token, attempt.c.state).where(Among(attempt.c.op_pk, "pks")))
 _FORGET_RESULTS = Prepared(delete(result).where(Among(result.c.op_pk, "pks")))

@@ -154,11 +154,15 @@ class Store:
         with self.database.read() as connection:
             submit.refuse_taken(connection, workflow_id)
 
-    def claim(self, request: ClaimRequest) -> Claim:
-        """Lease due ops under their queues' policies. Where nothing is due, nothing is locked or written."""
+    def look(self, request: ClaimRequest) -> Claim:
+        """:meth:`claim` for when probably nothing is due: in that case nothing is locked or written."""
         with self.database.read() as connection:
             if (nothing := claim.look(connection, request, self.clock.now())) is not None:
                 return nothing
+        return self.claim(request)
+
+    def claim(self, request: ClaimRequest) -> Claim:
+        """Lease due ops under their queues' policies."""
         with self.database.write() as connection:
             return claim.claim(connection, request, self.clock.now())
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, bindparam, insert, select
 
 from engine.clock import Micros
+from engine.dialect import Among
 from engine.errors import OpError, SubmissionRefused
 from engine.model import NewOp, NewWorkflow, Workflow, WorkflowStatus
-from engine.store.batches import batches
 from engine.store.graph import GraphPlan
+from engine.store.prepared import Prepared
 from engine.store.propagate import Consequences
 from engine.store.rows import dumps
 from engine.store.schema import workflow
@@ -27,7 +28,7 @@ def submit(
     ready = submit_all(connection, [new], lanes, now)
     own = any(not spec.workflow_id for spec in new.ops)
     warning = None if own else f'workflow "{new.id}" has no ops: there is nothing to do'
-    status = connection.scalar(select(workflow.c.status).where(workflow.c.id == new.id))
+    status = _STATUS.scalar(connection, id=new.id)
     stored = Workflow(
         id=new.id,
         site=new.site,
@@ -45,24 +46,15 @@ def submit_all(
     """Insert workflows, whose ids are free, with their ops; how many are ready. Raises SubmissionRefused for any."""
     for new in news:
         _refuse_repeated(new)
-    connection.execute(insert(workflow), [_row(new, now) for new in news])
-    pks: dict[str, int] = {}
-    for batch in batches([new.id for new in news]):
-        rows = connection.execute(select(workflow.c.id, workflow.c.pk).where(workflow.c.id.in_(batch)))
-        pks.update({row.id: row.pk for row in rows})
-    groups = [
-        group
-        for new in news
-        if new.ops
-        for group in (
-            (pks[new.id], [spec for spec in new.ops if not spec.workflow_id]),
-            *_elsewhere(connection, new.ops).items(),
-        )
-    ]
+    _INSERT.many(connection, [_row(new, now) for new in news])
+    pks = {row.id: row.pk for row in _PKS.rows(connection, ids=[new.id for new in news])}
+    own = [(pks[new.id], [spec for spec in new.ops if not spec.workflow_id]) for new in news if new.ops]
+    elsewhere = [group for new in news for group in _elsewhere(connection, new.ops).items()]
     consequences = Consequences(connection, now)
     plan = GraphPlan(connection, lanes, now)
-    plan.load((workflow_pk, spec) for workflow_pk, specs in groups for spec in specs)
-    for workflow_pk, specs in groups:
+    # of the new workflows nothing is stored yet
+    plan.load((workflow_pk, spec) for workflow_pk, specs in elsewhere for spec in specs)
+    for workflow_pk, specs in (*own, *elsewhere):
         try:
             plan.check(workflow_pk, specs, None)
         except OpError as error:
@@ -101,7 +93,7 @@ def _elsewhere(connection: Connection, ops: Sequence[NewOp]) -> dict[int, list[N
     groups: dict[int, list[NewOp]] = {}
     for spec in ops:
         if spec.workflow_id:
-            pk = connection.scalar(select(workflow.c.pk).where(workflow.c.id == spec.workflow_id))
+            pk = _PK.scalar(connection, id=spec.workflow_id)
             if pk is None:
                 raise SubmissionRefused(
                     "unknown_workflow", f'op "{spec.id}" was emitted into the unknown workflow "{spec.workflow_id}"'
@@ -112,7 +104,13 @@ def _elsewhere(connection: Connection, ops: Sequence[NewOp]) -> dict[int, list[N
 
 def refuse_taken(connection: Connection, workflow_id: str) -> None:
     """Raise SubmissionRefused where a workflow of that id exists."""
-    if connection.scalar(select(workflow.c.pk).where(workflow.c.id == workflow_id)) is not None:
+    if _PK.scalar(connection, id=workflow_id) is not None:
         raise SubmissionRefused(
             "workflow_exists", f'workflow "{workflow_id}" exists already: choose another --workflow-id'
         )
+
+
+_INSERT = Prepared(insert(workflow))
+_PK = Prepared(select(workflow.c.pk).where(workflow.c.id == bindparam("id")))
+_PKS = Prepared(select(workflow.c.id, workflow.c.pk).where(Among(workflow.c.id, "ids")))
+_STATUS = Prepared(select(workflow.c.status).where(workflow.c.id == bindparam("id")))

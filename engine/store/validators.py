@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from engine.clock import Micros
-from engine.dialect import insert_or_ignore
+from engine.dialect import ignoring_conflicts
 from engine.model import Validators
 from engine.store.prepared import Prepared
 from engine.store.schema import validator
@@ -31,37 +31,35 @@ def keep(connection: Connection, learned: Iterable[Validators], now: Micros) -> 
     gone = [{"_scope": scope, "_variant": variant} for (scope, variant), item in last if item not in kept]
     keys = [{"scope": item.scope, "variant": item.variant} for item in kept]
     blank = {"url": "", "etag": "", "last_modified": "", "seen_at": now}
-    if gone:
-        connection.execute(_FORGET, gone)
-    if kept:
-        connection.execute(insert_or_ignore(connection, validator), [key | blank for key in keys])
-        _REPLACE.many(
-            connection,
-            [
-                {
-                    "_scope": item.scope,
-                    "_variant": item.variant,
-                    "at": item.url,
-                    "tag": item.etag,
-                    "modified": item.last_modified,
-                    "now": now,
-                }
-                for item in kept
-            ],
-        )
+    _FORGET.many(connection, gone)
+    _NAME.many(connection, [key | blank for key in keys])
+    _REPLACE.many(
+        connection,
+        [
+            {
+                "_scope": item.scope,
+                "_variant": item.variant,
+                "at": item.url,
+                "tag": item.etag,
+                "modified": item.last_modified,
+                "now": now,
+            }
+            for item in kept
+        ],
+    )
 
 
 def prune(connection: Connection, before: Micros, limit: int) -> int:
     """Forget pages nobody has asked for since ``before``; how many."""
     old = select(validator.c.scope, validator.c.variant).where(validator.c.seen_at < before).limit(limit)
     rows = [{"_scope": row.scope, "_variant": row.variant} for row in connection.execute(old)]
-    if rows:
-        connection.execute(_FORGET, rows)
+    _FORGET.many(connection, rows)
     return len(rows)
 
 
 _ONE = (validator.c.scope == bindparam("_scope")) & (validator.c.variant == bindparam("_variant"))
-_FORGET = delete(validator).where(_ONE)
+_FORGET = Prepared(delete(validator).where(_ONE))
+_NAME = Prepared(ignoring_conflicts(validator))
 _REPLACE = Prepared(
     update(validator)
     .where(_ONE)

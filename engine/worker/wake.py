@@ -33,13 +33,13 @@ class Wake:
         """Forget earlier rings: called before a claim looks at the database."""
         self._event.clear()
 
-    async def wait(self, seconds: float) -> None:
-        """Pause until a ring, a foreign commit or ``seconds``."""
+    async def wait(self, seconds: float) -> bool:
+        """Pause until a ring, a foreign commit or ``seconds``; whether it was no more than the time that passed."""
         try:
             async with asyncio.timeout(seconds):
-                await self._event.wait()
+                return await self._event.wait()
         except TimeoutError:
-            return
+            return False
 
     def close(self) -> None:
         """End the listening thread."""

@@ -166,28 +166,35 @@ class Worker:
         self._next_due = claim.next_due
 
     async def _loop(self) -> None:
+        ask = self.store.look
         while not self._stopping.is_set():
             self.wake.clear()
             wanted = self._free()
-            claimed = await self._claim(wanted)
+            claimed = await self._claim(wanted, ask)
             if self._cycles_used_up() or await self._done(claimed):
                 return
             if not claimed or claimed < wanted or self._free() <= 0:
                 # a claim looks at a bounded number of lanes: where it brought something there may be more
-                await self._rest(min(self._pause(), _LOOK_AGAIN) if claimed else self._pause())
+                rung = await self._rest(min(self._pause(), _LOOK_AGAIN) if claimed else self._pause())
+                # where somebody rang there is likely something to lease
+                ask = self.store.claim if rung else self.store.look
 
-    async def _rest(self, seconds: float) -> None:
-        await self.wake.wait(seconds)
+    async def _rest(self, seconds: float) -> bool:
+        rung = await self.wake.wait(seconds)
         # a busy worker's own commits ring as well, and bring the next claim with them
-        if self._slots and (left := self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()) > 0:
+        while self._slots and not self._stopping.is_set():
+            left = self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
             await asyncio.sleep(left)
+        return rung
 
-    async def _claim(self, limit: int) -> int:
+    async def _claim(self, limit: int, ask: Callable[[ClaimRequest], Claim]) -> int:
         if limit <= 0:
             self._next_due = None
             return 0
         request = self._request(limit)
-        claim = await self.bench.database.until_done(self.store.claim, request)
+        claim = await self.bench.database.until_done(ask, request)
         self.take(request, claim)
         return len(claim.leased)
 
