@@ -1,7 +1,8 @@
 """The loop of one JS child process: one job at a time, no asyncio, no threads of its own.
 
 An op that wrote to its site DB is committed in two steps: the child sends the result and keeps its transaction open,
-the worker validates it and answers, and only then does the child commit it together with its inbox row.
+the worker validates it and answers, and only then does the child commit it together with its inbox row. A result of
+which the worker has nothing to store first is committed at once; that it is about to be is said before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.js.frozen import WarmIsolates
 from engine.js.host import Effects, Host, Identity
 from engine.js.hostcall import HostError
 from engine.js.isolate import Limits, execute
-from engine.js.jobs import error_to_dict, outcome_data, unpack_site
+from engine.js.jobs import error_to_dict, outcome_data, stands_alone, unpack_site
 from engine.js.modules import ModuleRoots
 from engine.js.ports import (
     AlreadyApplied,
@@ -175,11 +176,14 @@ class Child:
             session.rollback()
             self._send_result("done", result)
             return
-        self._send_result("prepared", result)
-        if self._channel.receive().header["do"] != "commit":
-            session.rollback()
-            self._channel.send({"say": "aborted"})
-            return
+        if stands_alone(result):
+            self._send_result("committing", result)
+        else:
+            self._send_result("prepared", result)
+            if self._channel.receive().header["do"] != "commit":
+                session.rollback()
+                self._channel.send({"say": "aborted"})
+                return
         try:
             session.commit(encode_result(result))
         except AlreadyApplied:

@@ -127,6 +127,14 @@ def error_from_dict(plain: Mapping[str, Any]) -> OpError:
     return OpError(plain["code"], plain["message"], plain["retryable"], details=plain["details"])
 
 
+def stands_alone(result: Result) -> bool:
+    """Whether the engine DB needs to know nothing of a result before the site DB commits: no bodies, no ids to take.
+
+    Those are what :attr:`engine.runners.base.RunContext.prepare` is for.
+    """
+    return not result.artifacts and not any(op.explicit_id for op in result.emitted)
+
+
 def outcome_data(returned: str) -> tuple[str, OpError | None]:
     """What a script's return value means: its data, or the error its envelope carries.
 

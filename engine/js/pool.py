@@ -69,7 +69,7 @@ class _Process:
     channel: ParentChannel
     #: Why the worker ended it, for the error of the op that was running.
     verdict: OpError | None = None
-    #: It was told to commit, and has not said that it did.
+    #: It was told to commit or said it would, and has not said that it did.
     committing: bool = False
     #: Seconds it may be silent, and when it has been for too long.
     patience: float = 0.0
@@ -141,6 +141,9 @@ class JsPool:
                     case "started":
                         child.served.add(job.site.name)
                         started()
+                    case "committing":
+                        child.committing = True
+                        result = _result(frame)
                     case "prepared":
                         # more than once where the site DB was busy at the commit and the script ran again
                         result = _result(frame)

@@ -18,11 +18,13 @@ from typing import Any
 
 from py_mini_racer import JSTimeoutException, JSUndefined
 from py_mini_racer._context import Context
-from py_mini_racer._dll import init_mini_racer, mr_callback_func
+from py_mini_racer._dll import DEFAULT_V8_FLAGS, init_mini_racer, mr_callback_func
 from py_mini_racer._objects import ObjectFactoryImpl
 
 #: Under these ids V8 reports the end of an evaluation, and that the microtasks it left have run.
 _TASK, _DRAINED = 1, 2
+#: Most scripts end before optimising their loops has paid; those that go on reach these counts soon enough.
+_PATIENT = ("--invocation-count-for-maglev=2000", "--invocation-count-for-maglev-osr=1000")
 #: How long a stopped script may take to end before it is left alone.
 _STOP_SECONDS = 5.0
 
@@ -115,7 +117,7 @@ class Isolate:
 @cache
 def _library() -> tuple[Any, Any]:
     """mini-racer's library with an idle isolate in it, and what that one calls back."""
-    library = init_mini_racer(ignore_duplicate_init=True)
+    library = init_mini_racer(flags=(*DEFAULT_V8_FLAGS, *_PATIENT), ignore_duplicate_init=True)
     ignore = mr_callback_func(lambda callback_id, raw_val_handle: None)
     library.mr_init_context(ignore)
     return library, ignore

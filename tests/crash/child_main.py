@@ -19,13 +19,18 @@ from engine.projection.session import Session
 
 def fall(marker: Path, victim: int) -> None:
     """Kill ``victim``, and this process, the first time anybody gets here."""
+    if is_first(marker):
+        os.kill(victim, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_first(marker: Path) -> bool:
+    """Whether nobody got here before."""
     try:
         with marker.open("x"):
-            pass
+            return True
     except FileExistsError:
-        return
-    os.kill(victim, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+        return False
 
 
 class FragileDatabases(OpenDatabases):
@@ -55,6 +60,8 @@ class FragileDatabases(OpenDatabases):
                     fall(fragile._marker, fragile._worker)
                 if fragile._point == "child-after-site-commit":
                     fall(fragile._marker, os.getpid())
+                if fragile._point == "child-aborts-after-site-commit" and is_first(fragile._marker):
+                    os.abort()
 
         return FragileSession(self._database(site), spec, self._clock, writer=writer)
 
