@@ -6,7 +6,7 @@ Nothing here has a time limit of its own, although the interface knows some: who
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import asyncio.sslproto
 import select
 import socket
 import ssl
@@ -22,6 +22,9 @@ _BUFFER = 128 << 10
 _ENOUGH = 256 << 10
 #: Until the next address of a host is tried beside the one that does not answer (RFC 8305).
 _NEXT_ADDRESS = 0.25
+
+# asyncio gives each TLS connection 256 KiB to read into, which adds up where a hundred are kept
+asyncio.sslproto.SSLProtocol.max_size = 64 << 10
 
 
 class Network(httpcore.AsyncNetworkBackend):
@@ -193,6 +196,5 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None:
-        with contextlib.suppress(asyncio.InvalidStateError):
-            waiter.set_result(None)
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

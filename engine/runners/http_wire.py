@@ -50,6 +50,8 @@ class Wire:
 
         Raises OpError ``transport_error``.
         """
+        if self._trust is not None:
+            return
         async with self._readying:
             if self._trust is None:
                 try:
