@@ -78,6 +78,8 @@ class GraphPlan:
         self._aliases: dict[Key, Key] = {}
         self._new_aliases: dict[Key, Key] = {}
         self._dedup: dict[tuple[int, str, str], Key] = {}
+        #: Of the ops that were checked last under these ids.
+        self._hashes: dict[Key, str] = {}
 
     def load(self, specs: Iterable[tuple[int, NewOp]]) -> None:
         """Read, and lock in order, every stored op that the specs may touch: by id, dependency or dedup key."""
@@ -135,12 +137,12 @@ class GraphPlan:
                     f'op id "{spec.id}" is taken by another op of this workflow (kind '
                     f'"{standing.kind if standing else spec.kind}"); the new one has kind "{spec.kind}"',
                 )
-            fresh[spec.id] = digest
+            fresh[spec.id] = self._hashes[workflow, spec.id] = digest
 
     def accept(self, workflow: int, specs: Sequence[NewOp]) -> None:
         """Take the ops of one emitter, which :meth:`check` found good, into the plan."""
         for spec in specs:
-            self._accept(workflow, spec, spec_hash(spec))
+            self._accept(workflow, spec, self._hashes[workflow, spec.id])
 
     def _standing(self, workflow: int, op_id: str) -> Node | None:
         key = self._resolve((workflow, op_id))

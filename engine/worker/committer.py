@@ -94,8 +94,11 @@ class Committer:
 
         At once where a claim of the op was lost before: whatever ends the worker is not to escape being counted twice.
         """
+        if lease.earlier_claims:
+            self._expect(-math.inf)
+        elif not self._started:
+            self._expect(asyncio.get_running_loop().time() + _MARK)
         self._started.append((lease.token, at))
-        self._expect(asyncio.get_running_loop().time() + (0.0 if lease.earlier_claims else _MARK))
 
     async def run(self) -> None:
         """Settle group after group until canceled; a group that was taken is finished first."""
