@@ -32,7 +32,7 @@ def benchmark(bench: Bench) -> Benchmark:
         title=TITLE,
         figure="kept",
         unit="of the rate",
-        rounds=bench.rounds,
+        rounds=min(2, bench.rounds),
         sizes={"workflows": workflows, "ops of each": 5, "ops": count},
         contestants=[
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", workflows, count)),

@@ -18,7 +18,7 @@ def benchmark(bench: Bench) -> Benchmark:
         title=TITLE,
         figure="seconds",
         unit="s",
-        rounds=bench.rounds,
+        rounds=min(2, bench.rounds),
         sizes={"runs": runs, "width": width, "wide": wide},
         contestants=[
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", runs, width)),

@@ -54,7 +54,7 @@ def benchmark(bench: Bench) -> Benchmark:
         title=TITLE,
         figure="ms per hook",
         unit="ms",
-        rounds=bench.rounds,
+        rounds=min(2, bench.rounds),
         sizes={
             "hooks": count,
             "snapshots in parallel": snapshots,

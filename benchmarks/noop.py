@@ -14,12 +14,12 @@ _OUR_DEFAULT, _PGQUEUER_DEFAULT = 4, 10
 def benchmark(bench: Bench) -> Benchmark:
     """Ours on both databases beside every queue."""
     counts = {
-        "ours": bench.size(30_000, 3_000),
-        "ours, defaults": bench.size(3_000, 300),
-        "huey": bench.size(10_000, 1_000),
-        "pgqueuer": bench.size(20_000, 2_000),
-        "procrastinate": bench.size(3_000, 300),
-        "dbos": bench.size(1_000, 100),
+        "ours": bench.size(20_000, 3_000),
+        "ours, defaults": bench.size(10_000, 1_000),
+        "huey": bench.size(6_000, 1_000),
+        "pgqueuer": bench.size(12_000, 2_000),
+        "procrastinate": bench.size(1_500, 300),
+        "dbos": bench.size(400, 100),
     }
     return Benchmark(
         title=TITLE,

@@ -33,7 +33,7 @@ def benchmark(bench: Bench) -> Benchmark:
         title=TITLE,
         figure="rate",
         unit="ops/s",
-        rounds=bench.rounds,
+        rounds=min(2, bench.rounds),
         sizes={"ops": count},
         contestants=[Contestant(_shown(workers), partial(ours, bench, workers, count)) for workers in (1, 2, 8)],
         goals=[
