@@ -11,7 +11,6 @@ Layout: four int32 (length in UTF-16 units, more-follows flag, error flag, spare
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 import struct
@@ -49,20 +48,6 @@ class HostError(Exception):
 
 
 Handler = Callable[[str, str], str]
-
-
-def enter() -> None:
-    """In a call: let Python's state of V8's thread outlast it. Making it anew takes longer than most calls do."""
-    ctypes.pythonapi.PyGILState_Ensure()
-
-
-def leave() -> None:
-    """In a call: undo :func:`enter`, before the thread ends."""
-    ctypes.pythonapi.PyGILState_Release(_GIL_HELD)
-
-
-#: PyGILState_LOCKED: what PyGILState_Ensure returns where the GIL was held already.
-_GIL_HELD = 0
 
 
 class HostCall:

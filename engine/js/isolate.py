@@ -14,7 +14,7 @@ from py_mini_racer import JSEvalException, JSOOMException, JSParseException, JST
 
 from engine.errors import OpError
 from engine.js.host import Host
-from engine.js.hostcall import HostCall, HostError, enter, leave
+from engine.js.hostcall import HostCall, HostError
 from engine.js.positions import parse_error_position, tidy_stack
 from engine.js.v8 import Isolate
 from engine.model import JsonText
@@ -114,7 +114,6 @@ class _Execution:
         self._begin = begin
         self._host = host
         self._deadline = time.monotonic() + limits.seconds
-        self._entered = False
         self._done: JsonText | None = None
         self._failure: dict[str, Any] | None = None
         self._job = json.dumps({"mode": job["mode"], "entry": job["entry"], "ctx": job.get("ctx", {})} | dict(job))
@@ -165,8 +164,7 @@ class _Execution:
         return self._host.call(name, payload) if own is None else own(payload)
 
     def _begun(self, _: str) -> str:
-        self._entered = True
-        enter()
+        self._isolate.make_at_home()
         return self._job
 
     def _returned(self, result: str) -> str:
@@ -180,9 +178,7 @@ class _Execution:
         return self._left_v8("")
 
     def _left_v8(self, _: str) -> str:
-        if self._entered:
-            self._entered = False
-            leave()
+        self._isolate.leave_home()
         return ""
 
     def _classified(self, failure: dict[str, Any]) -> OpError:

@@ -10,6 +10,7 @@ long as the rest of an isolate; so an idle one holds it from the first isolate o
 
 from __future__ import annotations
 
+import ctypes
 import json
 from functools import cache
 from itertools import count
@@ -21,8 +22,11 @@ from py_mini_racer._context import Context
 from py_mini_racer._dll import DEFAULT_V8_FLAGS, init_mini_racer, mr_callback_func
 from py_mini_racer._objects import ObjectFactoryImpl
 
-#: Under these ids V8 reports the end of an evaluation, and that the microtasks it left have run.
-_TASK, _DRAINED = 1, 2
+#: Under these ids V8 reports the end of an evaluation, that the microtasks it left have run, and the end of one that
+#: leaves none.
+_TASK, _DRAINED, _ALONE = 1, 2, 3
+#: PyGILState_LOCKED: what PyGILState_Ensure returns where the GIL was held already.
+_GIL_HELD = 0
 #: Most scripts end before optimising their loops has paid; those that go on reach these counts soon enough.
 _PATIENT = ("--invocation-count-for-maglev=2000", "--invocation-count-for-maglev-osr=1000")
 #: How long a stopped script may take to end before it is left alone.
@@ -38,6 +42,7 @@ class Isolate:
         #: A script could not be stopped: nothing but :meth:`close` may follow.
         self.is_stuck = False
         self._arguments: dict[str, Any] = {}
+        self._is_at_home = self._is_leaving = False
         self._dll, _ = _library()
 
         @mr_callback_func
@@ -47,7 +52,7 @@ class Isolate:
         self._callback = callback  # V8 calls it for as long as the isolate lives
         handle = self._dll.mr_init_context(callback)
         # no event loop: nothing here goes through the part of the context that needs one
-        self._ctx: Any = Context(self._dll, handle, None, ObjectFactoryImpl(), count(_DRAINED + 1))  # type: ignore[arg-type]
+        self._ctx: Any = Context(self._dll, handle, None, ObjectFactoryImpl(), count(_ALONE + 1))  # type: ignore[arg-type]
         object.__setattr__(self._ctx, "handle_callback_from_v8", self._answered)
         self._handle = handle
         self._dll.mr_set_hard_memory_limit(handle, heap_bytes)
@@ -55,10 +60,23 @@ class Isolate:
 
     def _answered(self, callback_id: int, raw: Any) -> None:
         """On V8's thread: an evaluation's end is only noted, the caller wakes up once for it and its microtasks."""
-        if callback_id == _DRAINED:
-            self._drained.put(None)
-        else:
+        if callback_id != _DRAINED:
             self._answer = raw
+        if callback_id != _TASK:
+            if self._is_leaving:
+                self._is_at_home = self._is_leaving = False
+                ctypes.pythonapi.PyGILState_Release(_GIL_HELD)
+            self._drained.put(None)
+
+    def make_at_home(self) -> None:
+        """In a callback: let Python's state of V8's thread outlast it. To make it anew takes longer than most calls."""
+        if not self._is_at_home:
+            self._is_at_home = True
+            ctypes.pythonapi.PyGILState_Ensure()
+
+    def leave_home(self) -> None:
+        """In a callback: undo :meth:`make_at_home` when this evaluation ends, before the thread does."""
+        self._is_leaving = self._is_at_home
 
     @property
     def out_of_memory(self) -> bool:
@@ -90,8 +108,14 @@ class Isolate:
     def set_global(self, name: str, value: Any) -> None:
         """``globalThis[name] = value``."""
         convert = self._ctx._python_to_value_handle
-        whole, key, held = convert(self.eval("globalThis")), convert(name), convert(value)
+        whole, key, held = convert(self._alone("globalThis")), convert(name), convert(value)
         self._ctx._free(self._dll.mr_set_object_item(self._handle, whole.raw, key.raw, held.raw))
+
+    def _alone(self, code: str) -> Any:
+        source = self._ctx._python_to_value_handle(code)
+        self._dll.mr_eval(self._handle, source.raw, _ALONE)
+        self._drained.get()
+        return self._ctx._value_handle_to_python(self._ctx._wrap_raw_handle(self._answer))
 
     def _task(self, method: Any, handles: tuple[Any, ...], timeout_sec: float | None) -> Any:
         self._answer = None
