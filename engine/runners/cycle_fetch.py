@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import httpx
+import httpcore
 
 from engine.clock import SECOND, Clock
 from engine.errors import OpError
@@ -136,15 +136,15 @@ def kind_of(error: OpError) -> str:
     kind = "unknown"
     while cause is not None:
         match cause:
-            case TimeoutError() | httpx.TimeoutException():
+            case TimeoutError() | httpcore.TimeoutException():
                 return "timeout"
-            case httpx.ProxyError():
+            case httpcore.ProxyError():
                 return "proxy"
             case socket.gaierror():
                 return "dns"
             case ssl.SSLError():
                 return "tls"
-            case httpx.ConnectError() | ConnectionError():
+            case httpcore.ConnectError() | ConnectionError():
                 kind = "connect"
         cause = cause.__cause__ or cause.__context__
     return kind

@@ -182,7 +182,7 @@ class Stream(asyncio.BufferedProtocol, httpcore.AsyncNetworkStream):
 
     def _check_writable(self) -> None:
         if self._over or self._transport.is_closing():
-            raise httpcore.WriteError(str(self._error or "the connection is closed"))
+            raise httpcore.WriteError(str(self._error or "the connection is closed")) from self._error
 
     def _is_readable(self) -> bool:
         """Whether reading would not wait. The socket is asked: the loop may not have come round to it yet."""

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpcore
 import pytest
 
 from engine.errors import OpError
@@ -213,9 +213,9 @@ def test_the_page_has_an_absolute_address(url: str) -> None:
     ("cause", "kind"),
     [
         (socket.gaierror(-2, "unknown"), "dns"),
-        (httpx.ReadTimeout("slow"), "timeout"),
+        (httpcore.ReadTimeout("slow"), "timeout"),
         (TimeoutError(), "timeout"),
-        (httpx.ProxyError("refused"), "proxy"),
+        (httpcore.ProxyError("refused"), "proxy"),
         (ssl.SSLCertVerificationError("self-signed"), "tls"),
         (ConnectionResetError(), "connect"),
         (ValueError(), "unknown"),
@@ -224,7 +224,7 @@ def test_the_page_has_an_absolute_address(url: str) -> None:
 def test_the_kind_of_a_failed_fetch_is_that_of_what_lies_beneath(cause: Exception, kind: str) -> None:
     """JOB-409"""
     error = OpError("transport_error", "no")
-    between = httpx.ConnectError("no") if kind in ("dns", "tls") else httpx.TransportError("no")
+    between = httpcore.ConnectError("no") if kind in ("dns", "tls") else httpcore.NetworkError("no")
     between.__cause__ = cause
     error.__cause__ = between
     assert kind_of(error) == kind

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from engine.errors import OpError
+from engine.runners.cycle_fetch import kind_of
 from engine.runners.http import HttpRunner
 from tests.runners.h2server import serve_h2
 from tests.runners.ops import Context, body_of, fetch_op, get, with_runner
 from tests.runners.socks import serve_socks
 from tests.runners.test_http_connections import TLS, Gathering, fetch_all
-from tests.servers import Call, Server, page, serve, status
+from tests.servers import Call, Server, never_answers, page, refused, serve, status
 
 
 @pytest.fixture
@@ -171,3 +172,30 @@ def test_a_canceled_fetch_leaves_no_connection_behind_in_a_proxy(tls: ssl.SSLCon
 
 def _asked_once(server: Server) -> bool:
     return len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "request_", "kind"),
+    [
+        ("http://no-such-host.invalid/", {}, "dns"),
+        ("GONE/", {}, "connect"),
+        ("SERVER/hangs", {"timeout": "150ms"}, "timeout"),
+        ("SECURE/", {}, "tls"),
+        ("https://shop.example/", {"proxy": "SERVER"}, "proxy"),
+    ],
+)
+def test_the_kind_of_a_failure_can_be_told(url: str, request_: dict[str, str], kind: str) -> None:
+    """JOB-409: from what really happens to a connection."""
+
+    async def work(runner: HttpRunner) -> str:
+        with pytest.raises(OpError) as caught:
+            await body(runner, placed(url), **{name: placed(value) for name, value in request_.items()})
+        return kind_of(caught.value)
+
+    def placed(text: str) -> str:
+        secure = server.url.replace("http:", "https:")
+        return text.replace("GONE", gone).replace("SERVER", server.url).replace("SECURE", secure)
+
+    routes = {"/hangs": never_answers, "*": status(403)}
+    with serve(routes) as server, refused() as gone:
+        assert with_runner(work) == kind
