@@ -29,7 +29,6 @@ WIRE_ERRORS = (
     httpcore.ProtocolError,
     httpcore.ProxyError,
     httpcore.TimeoutException,
-    httpx.StreamError,
     h2.exceptions.H2Error,
     OSError,
     ValueError,
