@@ -6,9 +6,7 @@ A claim costs a transaction. Where ops take a moment only, a worker claims some 
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import deque
 
 #: Seconds of work held ahead.
 STOCK = 0.05
@@ -26,7 +24,6 @@ class Places:
     def __init__(self, size: int) -> None:
         self._size = size
         self._free = size
-        self._waiting: deque[asyncio.Future[None]] = deque()
         #: What the slower ones of late take; nothing is known at first.
         self._seconds = math.inf
 
@@ -35,23 +32,11 @@ class Places:
         ahead = STOCK * self._size / max(self._seconds, STOCK / MOST_AHEAD)
         return self._size + min(MOST_AHEAD, int(ahead))
 
-    async def enter(self, patience: float = PATIENCE) -> bool:
-        """Wait for a place; False where none came free in ``patience`` seconds."""
-        if self._free > 0:
-            self._free -= 1
-            return True
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            async with asyncio.timeout(patience):
-                await turn
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if turn.done() and not turn.cancelled():
-                # the place came in the very moment
-                self._pass_on()
-            if isinstance(error, TimeoutError):
-                return False
-            raise
+    def enter(self) -> bool:
+        """Take a place if one is free."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
         return True
 
     def leave(self, seconds: float) -> None:
@@ -59,12 +44,4 @@ class Places:
         if math.isinf(self._seconds):
             self._seconds = seconds
         self._seconds = max(seconds, self._seconds + _WEIGHT * (seconds - self._seconds))
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
         self._free += 1

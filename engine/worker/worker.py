@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -24,7 +25,7 @@ from engine.worker.committer import Committer
 from engine.worker.execute import Workbench, execute
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
-from engine.worker.places import Places
+from engine.worker.places import PATIENCE, Places
 from engine.worker.timer import Timer
 from engine.worker.wake import Wake
 
@@ -41,7 +42,12 @@ class Slot:
     """One op in flight: its lease, its task, and whether it really began."""
 
     leased: LeasedOp
+    #: When it was claimed, by the loop's clock.
+    since: float
+    #: None while the op waits for a place.
     task: asyncio.Task[None] | None = None
+    #: The task had its first turn: it says itself how it ends.
+    under_way: bool = False
     begun: bool = False
     #: When it took its place, by the loop's clock; 0 while it has none.
     entered: float = 0.0
@@ -71,6 +77,10 @@ class Worker:
     patience: float = 0.0
     report: WorkerReport = field(default_factory=WorkerReport)
     _slots: dict[str, Slot] = field(default_factory=dict)
+    #: Those that wait for a place, in order.
+    _ahead: deque[Slot] = field(default_factory=deque)
+    #: When they are looked at again, if any wait.
+    _patience: asyncio.TimerHandle | None = None
     #: Set when the last slot is given up.
     _vacant: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -157,13 +167,33 @@ class Worker:
         if claim is None:
             return
         self.report.cycles += 1
-        self._looked = asyncio.get_running_loop().time()
+        self._looked = now = asyncio.get_running_loop().time()
         for leased in claim.leased:
-            slot = Slot(leased)
+            slot = Slot(leased, now)
             self._slots[leased.lease.token] = slot
             self._running += 1
-            slot.task = asyncio.create_task(self._work(slot))
+            self._ahead.append(slot)
         self._next_due = claim.next_due
+        if self._giving_back():
+            self._cancel(lambda slot: not slot.begun)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Begin the ops that wait, as far as there are places."""
+        while self._ahead and self._places.enter():
+            slot = self._ahead.popleft()
+            slot.entered = asyncio.get_running_loop().time()
+            slot.task = asyncio.create_task(self._work(slot))
+        if self._ahead and self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._tire)
+
+    def _tire(self) -> None:
+        """Give back what has waited too long for its place."""
+        self._patience = None
+        late = asyncio.get_running_loop().time() - PATIENCE
+        while self._ahead and self._ahead[0].since <= late:
+            self._end(self._ahead.popleft(), Interrupted("the ops before it took longer than expected"))
+        self._fill()
 
     async def _loop(self) -> None:
         ask = self.store.look
@@ -209,6 +239,7 @@ class Worker:
         )
 
     async def _work(self, slot: Slot) -> None:
+        slot.under_way = True
         outcome = None
         try:
             outcome = await self._outcome(slot)
@@ -218,12 +249,15 @@ class Worker:
         except Exception:
             log.exception("an op's task ended by itself")
         finally:
-            self._discount(slot)
-            if outcome is None:
-                self._forget(slot.leased.lease)
-            else:
-                slot.settling = True
-                self.committer.settle(slot.leased.lease, outcome)
+            self._end(slot, outcome)
+
+    def _end(self, slot: Slot, outcome: Outcome | None) -> None:
+        self._discount(slot)
+        if outcome is None:
+            self._forget(slot.leased.lease)
+        else:
+            slot.settling = True
+            self.committer.settle(slot.leased.lease, outcome)
 
     def _forget(self, lease: Lease) -> None:
         self._slots.pop(lease.token, None)
@@ -250,14 +284,12 @@ class Worker:
         if slot.entered:
             self._places.leave(asyncio.get_running_loop().time() - slot.entered)
             slot.entered = 0.0
+            self._fill()
 
     async def _outcome(self, slot: Slot) -> Outcome | None:
         if self._giving_back():
             return Interrupted("the worker stopped before the op began")
         try:
-            if not await self._places.enter():
-                return Interrupted("the ops before it took longer than expected")
-            slot.entered = asyncio.get_running_loop().time()
             return await execute(slot.leased, self.bench, lambda: self._began(slot), lambda: self._detach(slot))
         except LeaseLost:
             slot.lost = True
@@ -266,6 +298,9 @@ class Worker:
                 raise
         finally:
             self._leave(slot)
+        return self._stopped(slot)
+
+    def _stopped(self, slot: Slot) -> Outcome | None:
         if slot.lost:
             self.observer.op_ended(slot.leased.op, "lease_lost", "the lease was taken back")
             return None
@@ -364,9 +399,16 @@ class Worker:
                     await self._vacant.wait()
 
     def _cancel(self, which: Callable[[Slot], bool]) -> None:
-        for slot in self._slots.values():
-            if slot.task is not None and not slot.settling and which(slot):
+        for slot in [slot for slot in self._slots.values() if not slot.settling and which(slot)]:
+            if slot.task is not None:
                 slot.task.cancel()
+                if slot.under_way:
+                    continue
+            else:
+                self._ahead.remove(slot)
+            # none of its code will run
+            self._end(slot, self._stopped(slot))
+            self._leave(slot)
 
 
 def _instead(outcome: Outcome, error: OpError) -> Outcome | None:
