@@ -50,6 +50,7 @@ from engine.views.runs import stored_run
 from engine.worker.committer import Committer
 from engine.worker.database import DatabaseThread
 from engine.worker.execute import Homes, Workbench
+from engine.worker.garbage import patient_collector
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
 from engine.worker.timer import Timer
@@ -257,7 +258,8 @@ def run_worker(
         for site in registry.sites.values():
             opened.put_policies(site.name, site.queue_policies, site.default_policy)
             opened.schedules.sync(site.name, site.schedules)
-        return asyncio.run(_work(settings, registry, options, observer, opened, child, wire))
+        with patient_collector():
+            return asyncio.run(_work(settings, registry, options, observer, opened, child, wire))
 
 
 async def _work(
