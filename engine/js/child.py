@@ -23,7 +23,7 @@ from engine.errors import OpError, ScraperError
 from engine.js.frozen import WarmIsolates
 from engine.js.host import Effects, Host, Identity
 from engine.js.hostcall import HostError
-from engine.js.isolate import Limits, execute
+from engine.js.isolate import Limits, Realm, execute
 from engine.js.jobs import error_to_dict, outcome_data, stands_alone, unpack_site
 from engine.js.modules import ModuleRoots
 from engine.js.ports import (
@@ -72,6 +72,8 @@ class Child:
         self._open_cycles = cycles
         self._cycles: CycleSteps | None = None
         self._isolates = WarmIsolates()
+        #: Isolates that are closed when the answer is out: nobody waits for that.
+        self._spent: list[Realm] = []
         #: Scripts that wrote last time: they take the write lock at their first call.
         self._writers: set[tuple[str, str]] = set()
         self._jobs: Mapping[str, Callable[[dict[str, Any]], None]] = {
@@ -90,8 +92,13 @@ class Child:
             try:
                 frame = self._channel.receive()
                 self._answer(frame)
+                self._dispose()
             except (EOFError, ConnectionError):  # the worker is gone
                 return
+
+    def _dispose(self) -> None:
+        while self._spent:
+            self._spent.pop().close()
 
     def _answer(self, frame: Frame) -> None:
         job = frame.header
@@ -169,7 +176,8 @@ class Child:
         asked = {"mode": "script", "entry": job["entry"], "ctx": job["ctx"]}
         if site.js.isolation == "frozen":
             return self._isolates.execute((site.name, site.scripts_root), host, asked, _limits(job))
-        return execute(host, asked, _limits(job))
+        self._dispose()
+        return execute(host, asked, _limits(job), dispose=self._spent.append)
 
     def _finish(self, site: Site, spec: SessionSpec, session: SiteSession, result: Result) -> None:
         if not session.wrote:

@@ -53,10 +53,16 @@ def prelude(more: str = "") -> str:
     )
 
 
-def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") -> JsonText:
+def execute(
+    host: Host,
+    job: Mapping[str, Any],
+    limits: Limits,
+    more: str = "",
+    dispose: Callable[[Realm], None] = lambda realm: realm.close(),
+) -> JsonText:
     """Run one job (``mode``, ``entry``, ``ctx``) against ``host``; the JSON of what it returned.
 
-    ``more`` adds modes, see :func:`prelude`.
+    ``more`` adds modes, see :func:`prelude`. ``dispose`` gets what is to be closed in the end.
 
     Raises OpError: ``runner_error``, ``js_timeout``, ``js_memory``, ``js_never_settled``, ``invalid_result`` or the
     code the author gave the error.
@@ -65,7 +71,7 @@ def execute(host: Host, job: Mapping[str, Any], limits: Limits, more: str = "") 
     try:
         return realm.run(host, job, limits, lambda left: realm.isolate.eval(opening("start", more), left))
     finally:
-        realm.close()
+        dispose(realm)
 
 
 class Realm:
