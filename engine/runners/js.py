@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from engine.clock import MILLISECOND, rfc3339
@@ -15,6 +16,8 @@ from engine.model import Result
 from engine.runners.base import Refund, RunContext, RunFailed, Vanished
 
 _BUSY_PAUSE = 200 * MILLISECOND
+#: Ops that were claimed together share their instants.
+_instant = lru_cache(maxsize=64)(rfc3339)
 
 
 class JsRunner:
@@ -90,7 +93,7 @@ def _timeout(ctx: RunContext) -> int:
 
 def _shown(ctx: RunContext) -> dict[str, Any]:
     op, lease = ctx.op, ctx.lease
-    acquired = rfc3339(lease.acquired_at)
+    acquired = _instant(lease.acquired_at)
     return {
         "site": op.site,
         "now": acquired,
@@ -116,6 +119,6 @@ def _shown(ctx: RunContext) -> dict[str, Any]:
             "workerID": lease.worker_id,
             "token": lease.token,
             "acquiredAt": acquired,
-            "expiresAt": rfc3339(lease.expires_at),
+            "expiresAt": _instant(lease.expires_at),
         },
     }
