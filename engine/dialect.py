@@ -105,7 +105,7 @@ class Database:
         """
         with _translated(self.url), self._write_lock(), self.engine.connect() as connection, connection.begin():
             if self.is_sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                run_on_driver(connection, "BEGIN IMMEDIATE", ())
             yield connection
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Database:
         """One consistent snapshot for reading."""
         with _translated(self.url), self.engine.connect() as connection, connection.begin():
             if self.is_sqlite:
-                connection.exec_driver_sql("BEGIN")
+                run_on_driver(connection, "BEGIN", ())
             yield connection
 
     def exists(self) -> bool:

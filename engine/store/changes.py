@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
-import threading
 import time
 from typing import Any, Protocol
 
@@ -15,7 +15,9 @@ from engine.dialect import Database, translate
 from engine.errors import DatabaseUnavailable
 from engine.store.prepared import Prepared
 
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.02
+#: How long after a write to the log its commit may still be on the way to the disk.
+_RECENT_NS = 1_000_000_000
 _CHANNEL = "scraper_ready"
 
 
@@ -44,12 +46,13 @@ _NOTIFY = Prepared(select(func.pg_notify(_CHANNEL, "")))
 
 
 class _DataVersion:
-    """Polls ``PRAGMA data_version``: 2 µs a look, sees the commits of other connections."""
+    """Polls ``PRAGMA data_version``, which sees the commits of other connections, while the log is being written."""
 
     def __init__(self, database: Database) -> None:
         self._connection = sqlite3.connect(f"file:{database.path}?mode=ro", uri=True, check_same_thread=False)
+        self._log = f"{database.path}-wal"
+        self._written: tuple[int, int] | None = None
         self._seen = self._version()
-        self._closed = threading.Event()
 
     def _version(self) -> int:
         try:
@@ -60,12 +63,23 @@ class _DataVersion:
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            version = self._version()
-            if version != self._seen:
-                self._seen = version
-                return True
+            if self._is_written():
+                version = self._version()
+                if version != self._seen:
+                    self._seen = version
+                    return True
             time.sleep(_POLL_SECONDS)
         return False
+
+    def _is_written(self) -> bool:
+        """Whether somebody writes to the log, or did a moment ago: an idle database costs one look at the file."""
+        try:
+            status = os.stat(self._log)
+        except OSError:
+            return True
+        written = (status.st_mtime_ns, status.st_size)
+        changed, self._written = written != self._written, written
+        return changed or time.time_ns() - status.st_mtime_ns < _RECENT_NS
 
     def close(self) -> None:
         self._connection.close()
