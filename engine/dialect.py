@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     JSON,
@@ -259,14 +259,23 @@ def ignoring_conflicts(table: Table) -> Callable[[Dialect], Any]:
     return statement
 
 
-def run_on_driver(connection: Connection, sql: str, parameters: Any) -> Any:
-    """The driver's cursor after executing ``sql`` in the connection's transaction. Raises what SQLAlchemy raises."""
+class DriverRows(NamedTuple):
+    """What a statement gave: the names of the columns, and all rows. Both are empty for a statement without rows."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+def run_on_driver(connection: Connection, sql: str, parameters: Any) -> DriverRows:
+    """Execute ``sql`` on the driver's own cursor, in the connection's transaction. Raises what SQLAlchemy raises."""
     cursor = connection.connection.cursor()
     try:
         cursor.execute(sql, parameters)
+        if cursor.description is None:
+            return DriverRows((), ())
+        return DriverRows([column[0] for column in cursor.description], cursor.fetchall())
     except Exception as error:
         raise _as_sqlalchemy_does(connection, sql, parameters, error) from error
-    return cursor
 
 
 def run_many_on_driver(connection: Connection, sql: str, parameters: Sequence[Any]) -> None:

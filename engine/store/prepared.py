@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update
 
-from engine.dialect import insert_of_lists, run_many_on_driver, run_on_driver, takes_lists
+from engine.dialect import DriverRows, insert_of_lists, run_many_on_driver, run_on_driver, takes_lists
 
 Statement = Select[Any] | Insert | Update | Delete
 Row = Mapping[str, Any]
@@ -33,20 +33,20 @@ class Prepared:
 
     def rows(self, connection: Connection, **values: Any) -> list[Any]:
         """All rows that the statement gives, as named tuples."""
-        cursor = self._execute(connection, values)
+        names, rows = self._execute(connection, values)
         if self._make is None:
-            kind: Any = namedtuple("Row", [column[0] for column in cursor.description])  # type: ignore[misc]
+            kind: Any = namedtuple("Row", names)  # type: ignore[misc]
             self._make = kind._make
-        return list(map(self._make, cursor.fetchall()))
+        return list(map(self._make, rows))
 
     def scalars(self, connection: Connection, **values: Any) -> list[Any]:
         """The first column of all rows."""
-        return [row[0] for row in self._execute(connection, values).fetchall()]
+        return [row[0] for row in self._execute(connection, values).rows]
 
     def scalar(self, connection: Connection, **values: Any) -> Any:
         """The first column of the first row; None where there is none."""
-        row = self._execute(connection, values).fetchone()
-        return None if row is None else row[0]
+        rows = self._execute(connection, values).rows
+        return rows[0][0] if rows else None
 
     def run(self, connection: Connection, **values: Any) -> None:
         """Execute a statement that gives no rows."""
@@ -63,7 +63,7 @@ class Prepared:
         else:
             run_many_on_driver(connection, text.sql, [text.arranged(row) for row in rows])
 
-    def _execute(self, connection: Connection, values: Row) -> Any:
+    def _execute(self, connection: Connection, values: Row) -> DriverRows:
         text = self._text(connection.dialect, tuple(values))
         return run_on_driver(connection, text.sql, text.arranged(values))
 
