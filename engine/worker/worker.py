@@ -31,6 +31,8 @@ from engine.worker.wake import Wake
 
 log = logging.getLogger("scraper.worker")
 
+Ask = Callable[[ClaimRequest], Claim]
+
 #: Seconds between two looks of a busy worker at what others may have brought.
 _LOOK_AGAIN = 0.05
 #: Seconds a stopping worker waits for its last commits; what is not stored by then is found again by its lease.
@@ -196,7 +198,7 @@ class Worker:
         self._fill()
 
     async def _loop(self) -> None:
-        ask = self.store.look
+        ask: Ask | None = self.store.look
         while not self._stopping.is_set():
             self.wake.clear()
             wanted = self._free()
@@ -205,23 +207,27 @@ class Worker:
                 return
             if not claimed or claimed < wanted or self._free() <= 0:
                 # a claim looks at a bounded number of lanes: where it brought something there may be more
-                rung = await self._rest(min(self._pause(), _LOOK_AGAIN) if claimed else self._pause())
-                # where somebody rang there is likely something to lease
-                ask = self.store.claim if rung else self.store.look
+                ask = await self._rest(min(self._pause(), _LOOK_AGAIN) if claimed else self._pause())
 
-    async def _rest(self, seconds: float) -> bool:
+    async def _rest(self, seconds: float) -> Ask | None:
+        """Pause; how to ask for work after it, None where a commit has just done that."""
         rung = await self.wake.wait(seconds)
         # a busy worker's own commits ring as well, and bring the next claim with them
-        while self._slots and not self._stopping.is_set():
-            left = self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()
-            if left <= 0:
-                break
+        if self._slots and (left := self._fresh()) > 0:
             await asyncio.sleep(left)
-        return rung
+            if self._fresh() > 0:
+                return None
+        # where somebody rang there is likely something to lease
+        return self.store.claim if rung else self.store.look
 
-    async def _claim(self, limit: int, ask: Callable[[ClaimRequest], Claim]) -> int:
+    def _fresh(self) -> float:
+        """Seconds for which a busy worker need not ask for work again."""
+        return self._looked + _LOOK_AGAIN - asyncio.get_running_loop().time()
+
+    async def _claim(self, limit: int, ask: Ask | None) -> int:
         if limit <= 0:
             self._next_due = None
+        if limit <= 0 or ask is None:
             return 0
         request = self._request(limit)
         claim = await self.bench.database.until_done(ask, request)

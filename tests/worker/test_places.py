@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -108,3 +109,22 @@ def test_slow_ops_never_wait_for_a_place_with_a_lease_in_hand(lab: Lab, monkeypa
     lab.submit(*(NewOp(id=f"op{number}", kind="slow", site=SITE) for number in range(40)))
     report = lab.work(max_workers=4)
     assert (report.succeeded, report.interrupted) == (40, 0)
+
+
+def test_a_busy_worker_notices_that_it_has_worked_enough(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although its commits bring all the work, so that it never has to ask for any."""
+    slow = Slow()
+
+    def runners(*_: Any) -> dict[str, Runner]:
+        return {"slow": slow}
+
+    monkeypatch.setattr(app, "_runners", runners)
+    lab.submit(*(NewOp(id=f"op{number}", kind="slow", site=SITE) for number in range(100)))
+    counted = "SELECT 1 FROM op WHERE status = 'succeeded'"
+
+    def enough() -> bool:
+        with closing(lab.store()) as store, store.database.read() as connection:
+            return connection.exec_driver_sql(counted).first() is not None
+
+    report = lab.work(max_workers=4, until_idle=False, until=enough)
+    assert 0 < report.succeeded < 100
