@@ -113,13 +113,13 @@ def test_slow_ops_never_wait_for_a_place_with_a_lease_in_hand(lab: Lab, monkeypa
 
 def test_a_busy_worker_notices_that_it_has_worked_enough(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although its commits bring all the work, so that it never has to ask for any."""
-    slow = Slow()
+    crowd = Crowd()
 
     def runners(*_: Any) -> dict[str, Runner]:
-        return {"slow": slow}
+        return {"crowd": crowd}
 
     monkeypatch.setattr(app, "_runners", runners)
-    lab.submit(*(NewOp(id=f"op{number}", kind="slow", site=SITE) for number in range(100)))
+    lab.submit(*(NewOp(id=f"op{number}", kind="crowd", site=SITE) for number in range(3_000)))
     counted = "SELECT 1 FROM op WHERE status = 'succeeded'"
 
     def enough() -> bool:
@@ -127,4 +127,4 @@ def test_a_busy_worker_notices_that_it_has_worked_enough(lab: Lab, monkeypatch: 
             return connection.exec_driver_sql(counted).first() is not None
 
     report = lab.work(max_workers=4, until_idle=False, until=enough)
-    assert 0 < report.succeeded < 100
+    assert 0 < report.succeeded < 3_000
