@@ -50,7 +50,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import NullType, String, TypeEngine
+from sqlalchemy.types import NullType, String
 
 from engine.clock import SECOND, Clock, SystemClock
 from engine.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
@@ -304,9 +304,31 @@ def takes_lists(dialect: Dialect) -> bool:
 
 def insert_of_lists(table: Any, columns: Sequence[str]) -> Insert:
     """Such a statement: the lists are bound to the columns' names."""
-    lists = [bindparam(name, type_=postgresql.ARRAY(table.c[name].type)) for name in columns]
+    lists = [cast(bindparam(name, type_=_ArrayText()), postgresql.ARRAY(table.c[name].type)) for name in columns]
     rows = func.unnest(*lists).table_valued(*columns, name="given").render_derived()
     return insert(table).from_select(list(columns), select(*rows.c))
+
+
+class _ArrayText(TypeDecorator[Sequence[Any]]):
+    """A list as PostgreSQL writes arrays: the driver would do that value by value, in Python."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[Any] | None, dialect: Dialect) -> Any:
+        return _array_text(value or ())
+
+
+def _array_text(values: Sequence[Any]) -> str:
+    return "{" + ",".join([_element_text(value) for value in values]) + "}"
+
+
+def _element_text(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
 
 
 class Among(FunctionElement[Any]):
@@ -318,24 +340,17 @@ class Among(FunctionElement[Any]):
     inherit_cache = True
 
     def __init__(self, column: ColumnElement[Any], name: str) -> None:
-        super().__init__(column, bindparam(name, type_=_Keys(column.type)))
+        super().__init__(column, bindparam(name, type_=_Keys()))
 
 
 class _Keys(TypeDecorator[Sequence[Any]]):
-    """Surrogates or names as one value: a JSON text or an array."""
+    """Surrogates or names as one value: the text of a JSON array, or of an array."""
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, of: TypeEngine[Any]) -> None:
-        super().__init__()
-        self.of = Text() if isinstance(of, String) else BigInteger()
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return Text() if dialect.name == "sqlite" else postgresql.ARRAY(self.of)
-
     def process_bind_param(self, value: Sequence[Any] | None, dialect: Dialect) -> Any:
-        return json.dumps(value) if dialect.name == "sqlite" else value
+        return json.dumps(value) if dialect.name == "sqlite" else _array_text(value or ())
 
 
 @compiles(Among, "sqlite")
@@ -349,7 +364,8 @@ def _among_json(element: Among, compiler: Any, **options: Any) -> str:
 @compiles(Among, "postgresql")
 def _among_array(element: Among, compiler: Any, **options: Any) -> str:
     column, keys = element.clauses
-    return f"{compiler.process(column, **options)} = ANY ({compiler.process(keys, **options)})"
+    kind = "TEXT" if isinstance(column.type, String) else "BIGINT"
+    return f"{compiler.process(column, **options)} = ANY (CAST({compiler.process(keys, **options)} AS {kind}[]))"
 
 
 class _EachPair(FunctionElement[Any]):

@@ -11,7 +11,7 @@ import math
 #: Seconds of work held ahead.
 STOCK = 0.05
 #: Ops held ahead at most.
-MOST_AHEAD = 200
+MOST_AHEAD = 400
 #: Seconds after which an op that was claimed ahead is given back: those before it take longer than was expected.
 PATIENCE = 2.0
 #: The weight of a quick op; a slow one counts at once and whole.
