@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -83,6 +83,7 @@ class Committer:
         #: When the next group is due, and when the last one was settled, by the loop's clock.
         self._due = math.inf
         self._last = -math.inf
+        self._ending = False
 
     def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Commit ``outcome`` with its neighbours; the crew hears what became of it."""
@@ -101,10 +102,20 @@ class Committer:
         self._started.append((lease.token, at))
 
     async def run(self) -> None:
-        """Settle group after group until canceled; a group that was taken is finished first."""
-        while True:
+        """Settle group after group until told to end; what waits then is settled first.
+
+        One task for all of them: where much waits already, the next group is on its way before the ops that the last
+        one brought have their turn.
+        """
+        while not self._ending:
             await self._group()
-            await asyncio.shield(asyncio.ensure_future(self._settle_group()))
+            await self._settle_group()
+        await self.flush()
+
+    def end(self) -> None:
+        """Bring no more: settle what waits and return."""
+        self._ending = True
+        self._expect(-math.inf)
 
     def _expect(self, due: float) -> None:
         self._due = min(self._due, due)
@@ -140,10 +151,15 @@ class Committer:
             for settlement in group:
                 self.crew.dropped(settlement)
             raise
-        self._last = asyncio.get_running_loop().time()
-        for settlement, verdict in zip(group, report.verdicts, strict=True):
-            self.crew.settled(settlement, verdict)
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
         if request is not None:
             self.crew.take(request, report.claim)
+        # the database does not wait for the books
+        loop.call_soon(self._tell, group, report.verdicts)
         if report.claim is None and report.made_ready:
             self.made_ready()
+
+    def _tell(self, group: Sequence[Settlement], verdicts: Sequence[Verdict]) -> None:
+        for settlement, verdict in zip(group, verdicts, strict=True):
+            self.crew.settled(settlement, verdict)

@@ -137,11 +137,11 @@ class Worker:
                 task.cancel()
             await asyncio.gather(loop, *timer, return_exceptions=True)
             await self._drain()
+            self.committer.end()
+            await asyncio.wait({commits}, timeout=_LAST_WORDS)
             beats.cancel()
             commits.cancel()
             await asyncio.gather(beats, commits, return_exceptions=True)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.committer.flush(), _LAST_WORDS)
         return self.report
 
     def tokens(self) -> tuple[str, ...]:
