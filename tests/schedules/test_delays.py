@@ -75,7 +75,7 @@ def test_what_a_script_emits_with_a_delay_starts_that_much_later(lab: Lab) -> No
     assert lab.run(js("a", "later.js")) == {"a": "succeeded", "b": "succeeded"}
     store = lab.store()
     with store.database.read() as connection:
-        query = """SELECT o.id, o.created_at, t.claimed_at FROM op o JOIN attempt t ON t.op_pk = o.pk ORDER BY t.op_pk"""
+        query = "SELECT o.id, o.created_at, t.claimed_at FROM op o JOIN attempt t ON t.op_pk = o.pk ORDER BY o.pk"
         rows = {row.id: row for row in connection.exec_driver_sql(query)}
     store.close()
     assert rows["b"].claimed_at >= rows["a"].claimed_at + 300 * MILLISECOND
