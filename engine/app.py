@@ -24,6 +24,7 @@ from engine.clock import SECOND, Clock, SystemClock
 from engine.config import Settings
 from engine.dialect import database_url, shown
 from engine.errors import OpError, SiteError, UsageError
+from engine.garbage import patient_collector
 from engine.js.jobs import ChildBusy, CycleJob
 from engine.js.pool import JsPool, PoolSettings, ScriptFailed
 from engine.js.ports import SessionSpec
@@ -50,7 +51,6 @@ from engine.views.runs import stored_run
 from engine.worker.committer import Committer
 from engine.worker.database import DatabaseThread
 from engine.worker.execute import Homes, Workbench
-from engine.worker.garbage import patient_collector
 from engine.worker.heartbeat import Heartbeat
 from engine.worker.options import Observer, WorkerOptions, WorkerReport
 from engine.worker.timer import Timer

@@ -1,4 +1,4 @@
-"""Python's cycle collector while a worker runs."""
+"""Python's cycle collector in workers and their children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _YOUNG = 10_000
 def patient_collector() -> Iterator[None]:
     """Leave alone what is there already, and look less often at what comes: an op's objects are freed by their counts.
 
-    With Python's own thresholds the collector takes a seventh of the time of a worker with short ops.
+    With Python's own threshold the collector takes a seventh of the time of a worker with short ops.
     """
     before = gc.get_threshold()
     gc.freeze()
