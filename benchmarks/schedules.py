@@ -37,7 +37,7 @@ def benchmark(bench: Bench) -> Benchmark:
         title=TITLE,
         figure="lateness p99",
         unit="ms",
-        rounds=min(2, bench.rounds),
+        rounds=1,
         sizes={"schedules": count, "interval": "10 min", "seconds idle, then busy": seconds},
         contestants=[*spread, *at_once],
         goals=[

@@ -22,8 +22,8 @@ from engine.errors import OpError
 from engine.model import AttemptState, Lease, OpStatus
 from engine.store import attempts
 from engine.store.prepared import Prepared
-from engine.store.rows import OP_COLUMNS, op_from_row, stored_error
-from engine.store.schema import lane, op, op_is, queue, workflow
+from engine.store.rows import OP_COLUMNS, Shared, op_from_row, shared_by, stored_error
+from engine.store.schema import lane, op, op_is, queue
 from engine.store.types import Claim, ClaimRequest, LeasedOp
 
 #: Lanes looked at in one claim.
@@ -36,6 +36,7 @@ _HEAL: Micros = 30 * SECOND
 class _Lane:
     pk: int
     queue_pk: int
+    key: str
     max_in_flight: int | None
     running: int
     rate: float | None
@@ -69,7 +70,8 @@ def claim(connection: Connection, request: ClaimRequest, now: Micros) -> Claim:
     lanes = _due_lanes(connection, request, now)
     rows = _take(connection, lanes, request.limit, now)
     rows.extend(_fence_duties(connection, request, request.limit - len(rows), now))
-    leased = _lease(connection, rows, request, now) if rows else ()
+    keys = {visited.queue_pk: visited.key for visited in lanes}
+    leased = _lease(connection, rows, shared_by(connection, rows, keys), request, now) if rows else ()
     _reschedule(connection, [looked_at for looked_at in lanes if looked_at.visited], now)
     return Claim(leased, _next_due(connection, request, now))
 
@@ -85,7 +87,7 @@ _NEAR = lane.c.machine.in_(["", bindparam("machine")])
 
 _SOME_LANES = (
     select(lane.c.pk, lane.c.queue_pk, queue.c.max_in_flight, queue.c.rate, queue.c.burst, queue.c.tokens)
-    .add_columns(queue.c.refilled_at)
+    .add_columns(queue.c.refilled_at, queue.c.key)
     .join(queue, queue.c.pk == lane.c.queue_pk)
     .where(lane.c.eligible_at <= bindparam("now"), _NEAR, ~queue.c.paused)
     .order_by(lane.c.eligible_at, lane.c.pk)
@@ -122,6 +124,7 @@ def _due_lanes(connection: Connection, request: ClaimRequest, now: Micros) -> li
         _Lane(
             row.pk,
             row.queue_pk,
+            row.key,
             row.max_in_flight,
             running.get(row.queue_pk, 0),
             row.rate,
@@ -169,17 +172,9 @@ def _shared_room(visited: _Lane, lanes: Sequence[_Lane]) -> int | None:
     return min(bounded) if bounded else None
 
 
-#: An op with what a claim hands out of its queue and workflow, and what a claim itself must know.
-OP = (
-    select(*OP_COLUMNS, op.c.workflow_pk, op.c.lane_pk, op.c.queue_pk, op.c.status, op.c.token)
-    .add_columns(op.c.attempts, op.c.claims, op.c.fence, op.c.planned_json)
-    .join(workflow, workflow.c.pk == op.c.workflow_pk)
-    .join(queue, queue.c.pk == op.c.queue_pk)
-)
-
-
+_OP = select(*OP_COLUMNS, op.c.status, op.c.token, op.c.attempts, op.c.claims, op.c.fence, op.c.planned_json)
 _SOME_READY = (
-    OP.where(op.c.lane_pk == bindparam("lane"), op_is(OpStatus.READY), op.c.ready_at <= bindparam("now"))
+    _OP.where(op.c.lane_pk == bindparam("lane"), op_is(OpStatus.READY), op.c.ready_at <= bindparam("now"))
     .order_by(op.c.ready_at, op.c.pk)
     .limit(bindparam("count"))
     .with_for_update(of=op, skip_locked=True)
@@ -196,7 +191,7 @@ def _ready(connection: Connection, lane_pk: int, seen: set[int], count: int, now
 
 
 _OPEN_DUTIES = (
-    OP.where(op_is(OpStatus.CANCELED), op.c.fence.is_not(None))
+    _OP.where(op_is(OpStatus.CANCELED), op.c.fence.is_not(None))
     .where(op.c.expires_at.is_(None) | (op.c.expires_at < bindparam("now")))
     .where(op.c.lane_pk.in_(select(lane.c.pk).where(_NEAR)))
     .order_by(op.c.pk)
@@ -222,11 +217,13 @@ def _fence_duties(connection: Connection, request: ClaimRequest, count: int, now
     return rows
 
 
-def _lease(connection: Connection, rows: list[Any], request: ClaimRequest, now: Micros) -> tuple[LeasedOp, ...]:
+def _lease(
+    connection: Connection, rows: list[Any], shared: Shared, request: ClaimRequest, now: Micros
+) -> tuple[LeasedOp, ...]:
     batch_id = uuid.uuid4().hex
     values = {"prefix": f"{batch_id}:", "by": request.worker_id, "now": now, "until": now + request.lease_duration}
     _LEASE.run(connection, **values, pks=[row.pk for row in rows])
-    return tuple(_leased(row, f"{batch_id}:{row.pk}", request, now) for row in rows)
+    return tuple([_leased(row, shared, f"{batch_id}:{row.pk}", request, now) for row in rows])
 
 
 _LEASE = Prepared(
@@ -247,7 +244,8 @@ _LEASE = Prepared(
 )
 
 
-def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedOp:
+def _leased(row: Any, shared: Shared, token: str, request: ClaimRequest, now: Micros) -> LeasedOp:
+    given = op_from_row(row, shared)
     lease = Lease(
         op_pk=row.pk,
         token=token,
@@ -259,9 +257,9 @@ def _leased(row: Any, token: str, request: ClaimRequest, now: Micros) -> LeasedO
     )
     planned = stored_error(row.planned_json) if row.planned_json else None
     if row.status == OpStatus.CANCELED:
-        planned = OpError("canceled", f'workflow "{row.workflow_id}" was canceled')
+        planned = OpError("canceled", f'workflow "{given.workflow.id}" was canceled')
     fence = () if row.fence is None else (row.fence,)
-    return LeasedOp(op=op_from_row(row), lease=lease, planned=planned, fence=fence)
+    return LeasedOp(op=given, lease=lease, planned=planned, fence=fence)
 
 
 _VISITED = Prepared(update(lane).where(lane.c.pk == bindparam("_pk")).values(eligible_at=bindparam("at")))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
 
 from engine.clock import Micros, rfc3339
+from engine.dialect import Among
 from engine.errors import OpError
 from engine.model import BackoffKind, JsonText, NewOp, Op, Record, RetryPolicy, Workflow, WorkflowStatus
+from engine.store.prepared import Prepared
 from engine.store.schema import op, queue, workflow
 
 _NANOS = 1_000
@@ -91,40 +95,41 @@ def _metadata(stored: JsonText) -> Mapping[str, str]:
     return MappingProxyType(json.loads(stored))
 
 
-@lru_cache(maxsize=256)
-def _workflow(workflow_id: str, site: str, name: str, status: str, given: JsonText, metadata: JsonText) -> Workflow:
-    return Workflow(
-        id=workflow_id,
-        site=site,
-        name=name,
-        status=WorkflowStatus(status),
-        input=given,
-        metadata=_metadata(metadata),
-    )
-
-
-#: An op with what a claim hands out of its queue and workflow, in the order that :func:`op_from_row` unpacks.
+#: What :func:`op_from_row` unpacks, in this order.
 OP_COLUMNS = (
-    *(op.c.pk, op.c.id, op.c.kind, op.c.site, queue.c.key.label("queue_key"), op.c.dedup_key, op.c.parent_id),
+    *(op.c.pk, op.c.id, op.c.workflow_pk, op.c.kind, op.c.site, op.c.queue_pk, op.c.dedup_key, op.c.parent_id),
     *(op.c.input_json, op.c.metadata_json, op.c.retry_json, op.c.generation, op.c.created_at),
-    workflow.c.id.label("workflow_id"),
-    *(column.label(f"workflow_{column.name}") for column in (workflow.c.site, workflow.c.name, workflow.c.status)),
-    *(column.label(f"workflow_{column.name}") for column in (workflow.c.input_json, workflow.c.metadata_json)),
 )
 
 
-def op_from_row(row: Any) -> Op:
+class Shared(NamedTuple):
+    """What many ops have in common, by surrogate: read once for all of them."""
+
+    workflows: Mapping[int, Workflow]
+    #: Their keys.
+    queues: Mapping[int, str]
+
+
+def shared_by(connection: Connection, rows: Sequence[Any], queues: Mapping[int, str] | None = None) -> Shared:
+    """The workflows and queues of ops; ``queues`` are the keys that are known already."""
+    queues = queues or {}
+    workflows = _WORKFLOWS.rows(connection, pks=sorted({row.workflow_pk for row in rows}))
+    unknown = {row.queue_pk for row in rows} - queues.keys()
+    more = _QUEUES.rows(connection, pks=sorted(unknown)) if unknown else ()
+    return Shared({row.pk: _workflow(row) for row in workflows}, {**queues, **{row.pk: row.key for row in more}})
+
+
+def op_from_row(row: Any, shared: Shared) -> Op:
     """A row that begins with :data:`OP_COLUMNS` as the model's Op."""
-    pk, op_id, kind, site, key, dedup_key, parent_id, given, metadata, retry, generation, created_at, *of_workflow = (
-        row[: len(OP_COLUMNS)]
-    )
+    pk, op_id, workflow_pk, kind, site, queue_pk, dedup_key, parent_id, *told = row[: len(OP_COLUMNS)]
+    given, metadata, retry, generation, created_at = told
     return Op(
         pk,
         op_id,
-        _workflow(*of_workflow),
+        shared.workflows[workflow_pk],
         kind,
         site,
-        key,
+        shared.queues[queue_pk],
         dedup_key,
         parent_id,
         given,
@@ -133,3 +138,22 @@ def op_from_row(row: Any) -> Op:
         generation,
         created_at,
     )
+
+
+def _workflow(row: Any) -> Workflow:
+    return Workflow(
+        id=row.id,
+        site=row.site,
+        name=row.name,
+        status=WorkflowStatus(row.status),
+        input=row.input_json,
+        metadata=_metadata(row.metadata_json),
+    )
+
+
+_WORKFLOWS = Prepared(
+    select(workflow.c.pk, workflow.c.id, workflow.c.site, workflow.c.name, workflow.c.status)
+    .add_columns(workflow.c.input_json, workflow.c.metadata_json)
+    .where(Among(workflow.c.pk, "pks"))
+)
+_QUEUES = Prepared(select(queue.c.pk, queue.c.key).where(Among(queue.c.pk, "pks")))

@@ -12,9 +12,8 @@ from sqlalchemy import Connection, select
 from engine.clock import Micros
 from engine.errors import UsageError
 from engine.model import AttemptState, Lease, Op, OpStatus
-from engine.store.claim import OP
 from engine.store.operate import find_op
-from engine.store.rows import op_from_row, retry_policy, stored_error
+from engine.store.rows import OP_COLUMNS, op_from_row, retry_policy, shared_by, stored_error
 from engine.store.schema import artifact, attempt, edge, log_line, op, op_alias, queue, result, workflow
 from engine.store.store import Store
 from engine.views.reader import retry_view
@@ -55,10 +54,10 @@ def stored_run(store: Store, op_id: str, workflow_id: str | None, lease_duration
         run = _last_attempt(connection, pk)
         if run is None:
             raise UsageError(f'op "{op_id}" of workflow "{workflow_name}" is {status} and was never run')
-        row = connection.execute(OP.where(op.c.pk == pk)).one()
+        row = connection.execute(select(*OP_COLUMNS).where(op.c.pk == pk)).one()
         aliases = _aliases(connection, row.workflow_pk)
         return Run(
-            op=op_from_row(row),
+            op=op_from_row(row, shared_by(connection, [row])),
             lease=Lease(
                 op_pk=pk,
                 token=run.token,
