@@ -27,12 +27,12 @@ _SETTLE = 5
 def benchmark(bench: Bench) -> Benchmark:
     """The rate during ``scraper engine gc`` over the rate before it, in the same run."""
     workflows = bench.size(10_000, 1_000)
-    count = bench.size(60_000, 15_000)
+    count = bench.size(60_000, 40_000)
     return Benchmark(
         title=TITLE,
         figure="kept",
         unit="of the rate",
-        rounds=min(2, bench.rounds),
+        rounds=1,
         sizes={"workflows": workflows, "ops of each": 5, "ops": count},
         contestants=[
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", workflows, count)),

@@ -30,7 +30,7 @@ _DEFER = "async function on_success(ctx) { await store_incr('cycles') }"
 
 def benchmark(bench: Bench) -> Benchmark:
     """One worker with one child; each page is fetched once, all its items are new."""
-    pages = bench.size(500, 30)
+    pages = bench.size(500, 10)
     served: list[str] = []
 
     def base() -> str:

@@ -23,8 +23,8 @@ TITLE = "enqueue to start on an idle worker, from another process"
 
 def benchmark(bench: Bench) -> Benchmark:
     """Ours on both databases beside the queues."""
-    pauses = [random.Random(number).uniform(0.15, 0.35) for number in range(bench.size(30, 8))]
-    idle = bench.size(10, 3)
+    pauses = [random.Random(number).uniform(0.15, 0.35) for number in range(bench.size(30, 4))]
+    idle = bench.size(10, 1)
     return Benchmark(
         title=TITLE,
         figure="p50",

@@ -1,4 +1,4 @@
-"""Python's cycle collector in workers and their children."""
+"""Python's cycle collector while a worker runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _YOUNG = 10_000
 @contextmanager
 def patient_collector() -> Iterator[None]:
     """Leave alone what is there already, and look less often at what comes: an op's objects are freed by their counts.
+
+    Not for JS children: an isolate that waits for the collector holds megabytes.
 
     With Python's own threshold the collector takes a seventh of the time of a worker with short ops.
     """

@@ -6,6 +6,7 @@ where other users could read a database password.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.clock import Clock, SystemClock
-from engine.garbage import patient_collector
 from engine.js.child import Child, die_with_parent
 from engine.js.ports import CycleSteps, EngineReads, SiteDatabases
 from engine.js.wire import ChildChannel
@@ -49,7 +49,8 @@ def main(databases: Databases = open_databases) -> None:
 
         return Steps(sites, reads, clock, told)
 
-    with patient_collector(), socket.socket(fileno=descriptor) as end:
+    gc.freeze()  # the modules stay: no collection needs to look at them
+    with socket.socket(fileno=descriptor) as end:
         Child(ChildChannel(end), sites, reads, clock, cycles).serve()
 
 

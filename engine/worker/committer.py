@@ -84,10 +84,16 @@ class Committer:
         self._due = math.inf
         self._last = -math.inf
         self._ending = False
+        #: The database refuses everything: no outcome will be stored any more.
+        self._failed = False
 
     def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Commit ``outcome`` with its neighbours; the crew hears what became of it."""
-        self._waiting.append(Settlement(lease, outcome))
+        settlement = Settlement(lease, outcome)
+        if self._failed:
+            self.crew.dropped(settlement)
+            return
+        self._waiting.append(settlement)
         self._expect(self._last + BREATH)
 
     def started(self, lease: Lease, at: Micros) -> None:
@@ -148,8 +154,10 @@ class Committer:
         try:
             report = await self._database.until_done(self._store.settle, group, started, request)
         except Exception:
-            for settlement in group:
+            self._failed = True
+            for settlement in (*group, *self._waiting):
                 self.crew.dropped(settlement)
+            self._waiting = []
             raise
         loop = asyncio.get_running_loop()
         self._last = loop.time()

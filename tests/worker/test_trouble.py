@@ -6,9 +6,10 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from engine.errors import DatabaseRefused
 from engine.filelock import FileLock
 from engine.model import Op
 from engine.store.store import Store
+from engine.store.types import Settlement, SettleReport
 from engine.worker.options import Silent
 from tests.worker.lab import COUNTERS, Lab, js
 
@@ -129,6 +131,22 @@ def spoil(path: Path, kind: str) -> str:
         case _:
             path.mkdir()
             return "is a directory"
+
+
+def test_an_engine_db_that_breaks_for_good_ends_the_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ran is dropped, to be found again by its lease: nobody waits for outcomes that cannot be stored."""
+    settle = Store.settle
+
+    def broken(store: Store, settlements: Sequence[Settlement], *more: Any) -> SettleReport:
+        if settlements:
+            raise DatabaseRefused("engine.db: database disk image is malformed")
+        return settle(store, settlements, *more)
+
+    monkeypatch.setattr(Store, "settle", broken)
+    counting_lab(lab, 12)
+    with pytest.raises(DatabaseRefused, match="malformed"):
+        lab.work(max_workers=4)
+    assert lab.site("SELECT n > 0 FROM counter") == [(1,)]
 
 
 def test_an_engine_db_that_may_not_be_written_is_refused() -> None:
