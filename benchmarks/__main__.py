@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -65,7 +66,8 @@ def main() -> None:
     chosen = [module for module in BENCHMARKS if not options.only or module.NAME in options.only]
     began = time.monotonic()
     with ExitStack() as lasting:
-        postgres = Postgres(STATE / "postgresql")
+        # a run that was killed leaves its server's files behind
+        postgres = Postgres(STATE / f"postgresql-{os.getpid()}")
         lasting.callback(postgres.close)
         bench = Bench(options.quick, Peers(STATE), postgres, lasting, options.rounds or (1 if options.quick else 3))
         report: dict[str, Any] = {
