@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +89,9 @@ def main() -> None:
 
 def _measure(module: ModuleType, bench: Bench) -> dict[str, Any]:
     benchmark: Benchmark = module.benchmark(bench)
+    if bench.quick:
+        quick = [contestant for contestant in benchmark.contestants if contestant.quick]
+        benchmark = replace(benchmark, contestants=quick)
     _say(f"{module.NAME}: {benchmark.title}")
     probe = disk_probe(STATE / "scratch")
     began = time.monotonic()

@@ -24,7 +24,7 @@ JS_PROCESSES = 3
 
 def benchmark(bench: Bench) -> Benchmark:
     """Ours beside Scrapy with JOBDIR, and Crawlee on SQL storage and in memory."""
-    pages = bench.size(2_000, 100)
+    pages = bench.size(2_000, 60)
     served: list[str] = []
 
     def base() -> str:

@@ -24,7 +24,7 @@ def benchmark(bench: Bench) -> Benchmark:
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", runs, width)),
             Contestant("ours on PostgreSQL", lambda: ours(bench, "postgresql", runs, width)),
             Contestant("procrastinate", lambda: procrastinate(bench, runs, width)),
-            Contestant("DBOS", lambda: dbos(bench, runs, width)),
+            Contestant("DBOS", lambda: dbos(bench, runs, width), quick=False),
             Contestant("ours on SQLite, wide", lambda: ours(bench, "sqlite", 1, wide)),
             Contestant("ours on PostgreSQL, wide", lambda: ours(bench, "postgresql", 1, wide)),
         ],

@@ -28,6 +28,8 @@ class Contestant:
 
     name: str
     run: Callable[[], Sample]
+    #: Whether it takes part in a quick run, too.
+    quick: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def benchmark(bench: Bench) -> Benchmark:
         contestants=[
             Contestant("ours on SQLite", lambda: ours(bench, "sqlite", counts["ours"])),
             Contestant("huey on SQLite", lambda: huey(bench, counts["huey"])),
-            Contestant("DBOS on SQLite", lambda: dbos_sqlite(bench, counts["dbos"])),
+            Contestant("DBOS on SQLite", lambda: dbos_sqlite(bench, counts["dbos"]), quick=False),
             Contestant("ours on PostgreSQL", lambda: ours(bench, "postgresql", counts["ours"])),
             Contestant("pgqueuer", lambda: pgqueuer(bench, counts["pgqueuer"], AT_ONCE)),
             Contestant(
@@ -39,7 +39,7 @@ def benchmark(bench: Bench) -> Benchmark:
             ),
             Contestant("pgqueuer, defaults", lambda: pgqueuer(bench, counts["pgqueuer"] // 2, _PGQUEUER_DEFAULT)),
             Contestant("procrastinate", lambda: procrastinate(bench, counts["procrastinate"])),
-            Contestant("DBOS on PostgreSQL", lambda: dbos_postgresql(bench, counts["dbos"])),
+            Contestant("DBOS on PostgreSQL", lambda: dbos_postgresql(bench, counts["dbos"]), quick=False),
         ],
         goals=[
             Goal("ours on SQLite", "huey on SQLite", ">=", 4.0),
